@@ -17,8 +17,7 @@ from ui.state import arguments
 
 FLAG = re.compile(r"--[a-z][a-z0-9-]*")
 TOOLS = ("triforce_core.bench", "triforce_core.bench.answers", "triforce_core.bench.short_answers",
-         "triforce_core.bench.passes", "triforce_core.bench.support", "triforce_core.bench.kv_loss",
-         "triforce_core.bench.host_attention", "docs.attached", "docs.first_answer",
+         "triforce_core.bench.support", "docs.attached", "docs.first_answer",
          "docs.first_run", "docs.handbook", "docs.memory",
          "docs.page_load", "docs.screenshots", "training.evaluate", "training.gguf_export", "training.hidden_questions",
          "triforce_core.bench.kernels")
@@ -29,8 +28,7 @@ def flags() -> dict[str, set[str]]:
     helps = {"python app.py": _help(lambda: arguments.parse(["--help"]))}
     for name, command in cli._parser()._subparsers._group_actions[0].choices.items():  # type: ignore[union-attr]
         helps[f"python -m triforce_core {name}"] = command.format_help()
-    return {command: set(FLAG.findall(text)) for command, text in helps.items()} | tool_flags(
-        TOOLS[0]) | tool_flags("triforce_core.bench.kv_loss")
+    return {command: set(FLAG.findall(text)) for command, text in helps.items()} | tool_flags(TOOLS[0])
 
 
 def tool_flags(name: str) -> dict[str, set[str]]:

@@ -24,11 +24,12 @@ from gguf.quants import quantize
 from safetensors.torch import load_file
 
 from triforce_core.assets import BUILTIN_FOLDER
-from triforce_core.bench.grow import GrownWeights, grown_config, published_names
-from triforce_core.bench.shapes import SHAPES, TARGETS, Shape
+from triforce_core.bench.grow import SHAPES
+from triforce_core.bench.shapes import TARGETS
 from triforce_core.gguf.types import BY_NUMBER
 from triforce_core.model import ModelConfig, read_config
 from triforce_core.model.gguf_weights import INT8_KEY, stored_name
+from triforce_core.model.grown import GrownWeights, Shape, grown_config, published_names
 from triforce_core.tokenizer.gguf_vocabulary import PROMPT_KEY
 
 KINDS = ("Q8_0", "F16", "BF16", "Q4_0")
@@ -173,7 +174,7 @@ def _add_builtin_words(out: GGUFWriter, name: str) -> None:
 
 
 def export_grown(folder: Path, shape: Shape, path: Path, kind: str) -> None:
-    """A model in a larger shape, see ``bench.grow``. It may fill the memory: one matrix at a time is made, rounded to
+    """A model in a larger shape, see ``model.grown``. It may fill the memory: one matrix at a time is made, rounded to
     bfloat16 as a grown model is, then to ``kind``, and written."""
     raw, small = json.loads((folder / "config.json").read_text()), read_config(folder)
     config = grown_config(small, shape)

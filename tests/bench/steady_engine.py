@@ -95,6 +95,6 @@ def measure(engine: Steady, questions: list, tokens: int = 32, repeats: int = 1,
 def steady(monkeypatch: pytest.MonkeyPatch) -> Steady:
     """The command with an engine whose speeds are known, on a machine whose bandwidth is."""
     engine = Steady()
-    monkeypatch.setattr(bench, "_load", lambda config, shape: (engine, MODEL))
+    monkeypatch.setattr(bench, "load_engine", lambda config, shape: (engine, MODEL))
     monkeypatch.setattr(roofline, "measure_bandwidth", lambda device: MACHINE)
     return engine

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from bench.steady_engine import BOOK, FAST, PLAIN, Steady, measure
 
-from triforce_core.bench import plot
 from triforce_core.bench.measure import Answer, Pair, measure_document
-from triforce_core.bench.report import tree_acceptance
 from triforce_core.bench.rows import ABLATION, make_rows
 from triforce_core.bench.table import table
 from triforce_core.config import SamplingParams
-from triforce_core.events import RankCount, RoundEvent
 from triforce_core.metrics import answer_stats
 from triforce_core.research.settings import ResearchConfig
 
@@ -93,7 +89,6 @@ def test_the_ablation_takes_one_part_away_at_a_time() -> None:
     tried = [(s.small_model, s.middle_cache, s.ngram) for _, s, _ in engine.log if s.engine == FAST][::4]
     assert tried == [("on", "retrieval", "auto"), ("off", "retrieval", "auto"), ("on", "streaming", "auto"),
                      ("on", "none", "auto"), ("off", "none", "straight")]
-    assert found["rows"][-1]["inner_step_ms"] is None
 
 
 def answer(*token_ids: int) -> Answer:
@@ -114,36 +109,3 @@ def test_a_repeat_that_differs_is_a_difference() -> None:
 def test_a_text_in_circles_is_told() -> None:
     assert Pair(None, (answer(*range(50)),), ()).variety == 1.0
     assert Pair(None, (answer(*(1, 2) * 50),), ()).variety < 0.05
-
-
-@pytest.mark.parametrize("arguments", [{"sweeps": ("budget=256,512",)}, {"variants": ABLATION},
-                                       {"sweeps": ("refresh=attention,chunk-means",)},
-                                       {"sweeps": ("gamma1=1,2", "budget=256,512")}])
-def test_rows_are_drawn(arguments: dict, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    plot.plot(measure(Steady(), [None], **arguments), tmp_path / "rows.png")
-    assert (tmp_path / "rows.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_acceptance_is_tabled_by_policy_and_budget() -> None:
-    found = measure(Steady(), [None], sweeps=("middle_cache=retrieval,top-k", "budget=256,512", "temperature=0,1"))
-    for number, row in enumerate(found["rows"]):
-        row["dials"] = {**row["dials"], "budget": row["settings"]["budget"]}
-        row["acceptance"] = {row["settings"]["middle_cache"]: {"tested": 10, "accepted": number, "rate": number / 10}}
-    found["rows"][3]["acceptance"] = {}
-    text = table(found)
-    lines = [line.split() for line in text.splitlines()]
-    assert ["retrieval", "0.0%", "20.0%"] in lines and ["retrieval", "10.0%", "-"] in lines
-    assert ["top-k", "(an", "upper", "bound)", "40.0%", "60.0%"] in lines and "  temperature 1" in text
-
-
-def test_what_each_rank_of_siblings_brought_is_told_over_all_answers() -> None:
-    def answer(*counts: RankCount) -> Answer:
-        event = RoundEvent(0, (1,), ("bonus",), (), ranks=counts)
-        stats = answer_stats([event], prompt_tokens=0, reused_tokens=0, prefill_seconds=0, engine=FAST, why="")
-        return Answer((1,), stats, {}, {})
-
-    answers = [answer(RankCount("draft", 0, 3, 2), RankCount("draft", 1, 1, 0)), answer(RankCount("draft", 0, 1, 1))]
-    assert tree_acceptance(answers) == {"draft": [{"tested": 4, "accepted": 3, "rate": 0.75},
-                                                  {"tested": 1, "accepted": 0, "rate": 0.0}]}
-    assert tree_acceptance([answer()]) == {}

@@ -1,73 +1,18 @@
-"""All drafters in one table: what is run, what acceptance alone would give, and gains over TriForce as it was."""
+"""All drafters in one table: what is run, and gains over TriForce as it was."""
 
 from __future__ import annotations
 
 import json
-import random
-from dataclasses import replace
 from math import prod
 
 import pytest
-from bench.steady_engine import FAST, MACHINE, PLAIN, TRAFFIC, Steady, measure, steady
+from bench.steady_engine import FAST, PLAIN, steady
 
 from triforce_core.bench import __main__ as bench
-from triforce_core.bench.expected import Block, acceptance, ewif, swi, tokens_per_pass
-from triforce_core.bench.gains import gains
+from triforce_core.bench.report import gains
 from triforce_core.bench.rows import AS_BEFORE, PLANNED, POLICIES, combinations
-from triforce_core.bench.table import table
 from triforce_core.bench.workload import FIVE
 from triforce_core.research.settings import ResearchConfig
-
-
-def test_expected_tokens_are_those_of_independent_acceptance() -> None:
-    """Against the paper's formulas for blocks of one length and for inner blocks, and against chance itself."""
-    assert acceptance([Block(4, 4), Block(4, 1), Block(0, 0)]) == 5 / 6
-    blocks = [Block(6, 6), Block(6, 2), Block(6, 0), Block(6, 5)]
-    a = acceptance(blocks)
-    assert tokens_per_pass(blocks) == pytest.approx(sum(a**i for i in range(7)))
-    assert tokens_per_pass([Block(3, 3), Block(5, 5)]) == 5  # a = 1: all and a bonus
-    assert tokens_per_pass([Block(0, 0)]) == 1 and tokens_per_pass([]) == 0
-    rng, b, gamma = random.Random(0), 0.6, 2
-    drawn = []
-    for _ in range(40_000):
-        drafted = sum(1 + next((i for i in range(gamma) if rng.random() > b), gamma) for _ in range(3))
-        drawn.append(Block(drafted, next((i for i in range(drafted) if rng.random() > 0.8), drafted)))
-    a = acceptance(drawn)
-    phi = (1 - b) * (a + b * a**2) + b**2 * a**3  # of an inner block: its accepted tokens and one more
-    assert tokens_per_pass(drawn) == pytest.approx((1 - a * phi**3) / (1 - a), rel=0.01)
-    assert sum(block.accepted + 1 for block in drawn) / len(drawn) == pytest.approx(tokens_per_pass(drawn), rel=0.02)
-
-
-def test_walltime_factors_divide_by_what_drafting_costs() -> None:
-    blocks = [Block(3, 3), Block(3, 1)]
-    assert ewif(blocks, 5.0, 20.0) == pytest.approx(tokens_per_pass(blocks) / 1.25)
-    assert ewif(blocks, 5.0, 0.0) is None and ewif([], 1.0, 1.0) is None
-    assert swi(40, 10, 4.0, {"retrieval": 20, "draft": 40, "n-gram": 5}, {"retrieval": 1.0, "draft": 0.5}) == 160 / 80
-    assert swi(0, 0, 1.0, {}, {}) == 0
-
-
-def test_every_row_tells_them() -> None:
-    found = measure(Steady(), [None], variants=combinations(False), sweeps=("temperature=0,1",))
-    row = found["rows"][2]
-    assert row["variant"] == AS_BEFORE and row["settings"] == {"temperature": 0}
-    assert row["tokens_per_full_pass_expected"] == 4 and row["ewif"] == pytest.approx(4 / (1 + 4 / 2))
-    costs = TRAFFIC.costs(row["dials"], 1000, MACHINE)
-    assert costs == {"retrieval": TRAFFIC.seconds(TRAFFIC.inner_bytes(row["dials"]), MACHINE)}
-    full = 1 / row["roofline_tokens_per_second"]
-    assert row["swi"] == pytest.approx(4 * full / (full + 2 * costs["retrieval"]))
-    text = table(found)
-    assert f"{PLANNED} temperature=0: because" in text and "EWIF" in text and "SWI" in text
-
-
-def test_costs_of_passes_follow_what_drafts() -> None:
-    both = replace(TRAFFIC, draft=replace(TRAFFIC, bytes_per_weight=1, kv_bytes_per_token=10))
-    near, far = ({"middle_cache": "none", "window": 100, "draft_cache": kind} for kind in ("streaming", "cross"))
-    assert both.costs(near, 500, MACHINE)["draft"] == pytest.approx((1952 + 1000) / 0.15e9)
-    assert both.costs(far, 500, MACHINE)["draft"] == pytest.approx((1952 + 2000) / 0.15e9)
-    skipping = both.costs({**near, "self_skip": True}, 500, MACHINE)["draft"]
-    assert skipping == pytest.approx((1952 * 4 + 100 * 1000) / 2 / 0.15e9)
-    oracle = {"middle_cache": "top-k", "budget": 64}
-    assert both.costs(oracle, 500, MACHINE)["top-k"] == pytest.approx(TRAFFIC.plain_bytes(500) / 0.15e9)
 
 
 @pytest.mark.parametrize("offloaded", [False, True])
@@ -122,7 +67,7 @@ def test_gains_are_against_triforce_at_the_same_settings() -> None:
 
 @pytest.mark.parametrize("arguments", [
     ["--combinations", "--policies"], ["--combinations", "--only", "nonsense"], ["--workload", "continue,poems"],
-    ["--workload", "code,code"], ["--workload", "all", "--peer", "transformers"],
+    ["--workload", "code,code"], ["--workload", "all", "--peer", "llama.cpp"],
     ["--policies", "--sweep", "refresh=attention"]])
 def test_a_mistake_is_one_line(arguments: list[str], monkeypatch: pytest.MonkeyPatch,
                                capsys: pytest.CaptureFixture[str]) -> None:
@@ -145,4 +90,4 @@ def test_policies_by_budget_and_temperature(monkeypatch: pytest.MonkeyPatch,
     assert len(tried) == 90 and ("retrieval", "chunk-means", 4096, 0.6) in tried
     # Of the middle tier's acceptance nobody else has a share.
     assert {(s.ngram, s.pace) for _, s, _ in engine.log if s.engine == FAST} == {("off", "off")}
-    assert "retrieval by chunk means" in out and "needs a context of at least" in out
+    assert "retrieval by chunk means" in out

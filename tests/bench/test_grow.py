@@ -10,13 +10,14 @@ import pytest
 import torch
 from engine.tiny import BUILTIN_FOLDER, write_model
 
-from triforce_core.bench.grow import GrownWeights, grow, grown_config, grown_pair
-from triforce_core.bench.shapes import DRAFT, SHAPES, TARGETS, Shape
+from triforce_core.bench.grow import SHAPES, grown_pair
+from triforce_core.bench.shapes import DRAFT, TARGETS
 from triforce_core.config import EngineConfig
 from triforce_core.device.shard import Shard
 from triforce_core.errors import ConfigError, UnsupportedModelError
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.model import Checkpoint, Llama, load_model, read_config
+from triforce_core.model.grown import GrownWeights, Shape, grow, grown_config
 
 torch.set_num_threads(1)
 MULTI_HEAD = Shape(320, 384, 5, 6, 6, 64)

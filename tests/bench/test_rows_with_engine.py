@@ -68,8 +68,6 @@ def test_the_ablation_runs_what_it_names(folders: tuple[Path, Path]) -> None:
     assert [models - {"n-gram"} for models in tiers[:4]] == [  # copies may have come beside
         {"retrieval", "draft"}, {"retrieval"}, {"streaming", "draft"}, {"draft"}]
     assert tiers[4] == {"n-gram"}
-    inner = [row["inner_step_ms"] for row in found["rows"]]
-    assert all(step > 0 for step in inner[:3]) and inner[3:] == [None, None]
     assert all(row["identical_text"] is None and row["speedup"] > 0 for row in found["rows"])
 
 

@@ -9,11 +9,10 @@ import torch
 from engine.tiny import write_model
 
 from training.gguf_export import KINDS, export_grown, named_shapes
-from triforce_core.bench.grow import grow, grown_config
-from triforce_core.bench.shapes import Shape
 from triforce_core.gguf import open_gguf
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.model import Llama, load_model, read_config
+from triforce_core.model.grown import Shape, grow, grown_config
 
 SHAPE = Shape(128, 160, 3, 4, 2, 64)
 

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from .. import flags
 from ..config import BUILTIN, EngineConfig
-from ..documents.document import Document
 from ..errors import ConfigError, TriForceError
 from ..events import ModelInfo
 from ..research.flags import add_research_flags, research_config
 from .rows import ABLATION, POLICIES, Row, Sweep, chosen, combinations, make_rows, parse_sweep
-from .shapes import DRAFT, SHAPES, TARGETS
-from .workload import FIVE, WORKLOADS
+from .shapes import DRAFT, TARGETS
+from .workload import FIVE, WORKLOADS, read_questions
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
@@ -30,35 +29,13 @@ if TYPE_CHECKING:
 _EPILOG = """\
 Each document is read once; then every row of settings, and plain decoding, answer from that same cache with the same
 seed, after a warm-up. An answer's rate is all its tokens over the wall clock's time from the end of the prompt's
-prefill to its last token, with all that drafting needs first; figures are medians over documents, and the spread is
-the least and the most. A document longer than --context is cut (only a benchmark may). What the machine can move is
-measured in the same run; what a token must move is counted from the model's shapes, and what follows from that is
-called modelled.
+prefill to its last token; figures are medians over documents, and the spread is the least and the most. A document
+longer than --context is cut (only a benchmark may). What the machine can move is measured in the same run; what a token
+must move is counted from the model's shapes, and what follows from that is called modelled.
 
-  a sweep          --sweep budget=256,512,1024,4096      several --sweep: every combination
-  the paper's rows --sweep temperature=0,0.2,0.4,0.6,0.8,1.0,1.2 --top-p 0.9
-  its ablations    --ablation                            TriForce; no hierarchy (retrieval drafts alone: sweep gamma2);
-                                                         StreamingLLM's cache instead of retrieval; small model alone;
-                                                         prompt lookup (n-grams alone, no model)
-  its table 1      --policies [--workload needle]        what the intermediate verifier attends, by budget and
-                                                         temperature
-  drafters         --combinations                        all of them, the planner's choice among them
-                   --combinations --workload all         on five workloads, with the geometric mean over TriForce as it
-                                                         was; --only "planner's choice;TriForce" for these rows alone
-  real size        --grow llama2-7b --context 124928 --max-context 131072
-  transformers     --peer transformers                   its generate, prompt lookup and assisted generation on the same
-                                                         weights, tokens, dtype and threads, in a process of its own
-  llama.cpp        --peer llama.cpp --llama-bench PROG   its llama-bench: the built-in weights as BF16 and Q8_0 (or
-                                                         --model FILE.gguf), as many tokens, the same threads; with
-                                                         --grow or --weights, weights in as many bits as ours
-
-Each row is told on stderr as soon as it is known. The last line is one JSON object: of the first row, and of every row
-under "rows" (with --peer another one, without transformers' figures, comes before that process starts, and one for each
-of its methods when that is done: its failure loses nothing). --plot draws them (and
-python -m triforce_core.bench.plot draws a saved line); it needs matplotlib: pip install matplotlib.
-python -m triforce_core.bench.short_answers times short answers in free words, where a slow start shows.
-python -m triforce_core.bench.kernels measures attention alone, bench.passes one captured pass, bench.host_attention
-whether the CPU could help a cache that streams. Run it on an idle machine: the load average is printed.
+Each row is said on stderr as soon as it is known. The last line is one JSON object: of the first row, and of every row
+under "rows". python -m triforce_core.bench.short_answers times short answers, where a slow start shows, bench.kernels
+attention alone, bench.answers FOLDER counts right answers. Run it on an idle machine: the load average is printed.
 """
 
 
@@ -73,10 +50,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("\nCancelled.", file=sys.stderr)
         return 130
     print(json.dumps(found, ensure_ascii=False), flush=True)
-    if given.plot:
-        from .plot import plot
-
-        plot(found, given.plot)
     if given.peer and "peer" not in found:
         print(f"triforce_core.bench: {given.peer} failed, see above; the figures without it are complete",
               file=sys.stderr)
@@ -98,8 +71,7 @@ def _parser() -> flags.Parser:
     what.add_argument("--made-documents", type=int, default=1, metavar="N",
                       help="how many summary, code and table make themselves without --document (default: 1)")
     what.add_argument("--questions", type=Path, metavar="FILE",
-                      help='JSON Lines of {"question": ...} (default: made from the document itself); for needle of '
-                           '{"context": ..., "question": ...}, contexts to hide (default: made facts)')
+                      help='JSON Lines of {"question": ...} (default: made from the document itself)')
     what.add_argument("--questions-per-document", type=int, default=3, metavar="N")
     what.add_argument("--context", type=int, default=30_000, metavar="N", help="tokens of document (default: 30000)")
     what.add_argument("--new-tokens", type=int, default=256, metavar="N", help="per answer, at most (default: 256)")
@@ -118,17 +90,13 @@ def _parser() -> flags.Parser:
     rows.add_argument("--policies", action="store_true",
                       help="a row for every cache of the intermediate verifier, budget (256 to 4096) and temperature")
     rows.add_argument("--only", metavar="NAME;...", help="of such rows, those with these names")
-    rows.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the rows")
     rows.add_argument("--grow", choices=TARGETS, metavar="SHAPE",
                       help=f"the built-in model in the size of {', '.join(TARGETS)}: same function, same text; "
                            f"its draft model in the size of {DRAFT}")
-    rows.add_argument("--peer", choices=("transformers", "llama.cpp"),
-                      help="another engine on the same weights, after ours")
+    rows.add_argument("--peer", choices=("llama.cpp",), help="it on the same weights, after ours")
     rows.add_argument("--llama-bench", type=Path, metavar="PROGRAM",
                       help="llama.cpp's own benchmark (default: TRIFORCE_LLAMA_BENCH, or the one in the PATH)")
     rows.add_argument("--peer-new-tokens", type=int, default=48, metavar="N")
-    rows.add_argument("--peer-compile", action="store_true",
-                      help="its generate also compiled by torch.compile, which takes minutes")
     flags.add_sampling_flags(parser)
     add_research_flags(parser)
     flags.add_engine_flags(parser)
@@ -136,24 +104,19 @@ def _parser() -> flags.Parser:
     return parser
 
 
-# large: the steps of one run, in order
 def _bench(given: Namespace) -> dict[str, Any]:
-    """Measures, prints tables, returns the JSON object."""
+    """Measure, print tables, return the JSON object."""
     config = flags.engine_config(given, given.saved_readings)
     _check(config, given)
     rows = {workload: _rows(given, workload) for workload in given.workload}
-    if given.plot:
-        from .plot import check_plot
-
-        check_plot(given.plot, len(rows[given.workload[0]]))
     from .asked import Asked
 
     asked = Asked(given.workload, given.document, given.made_documents, given.context, given.questions_per_document,
                   given.questions)
-    asked.check()
+    if given.questions:
+        read_questions(given.questions)  # a mistake is told before anything is loaded
     jobs = asked.jobs()
-    engine, model = _load(config, given.grow)
-    from .energy import energy_counter
+    engine, model = load_engine(config, given.grow)
     from .measure import measure_document
     from .report import describe_machine
     from .roofline import measure_bandwidth
@@ -163,29 +126,34 @@ def _bench(given: Namespace) -> dict[str, Any]:
     say(f"{before['machine']}; {before['threads']} threads, {model.dtype}, seed {given.seed}; "
         f"{len(rows[given.workload[0]])} rows; load average {before['load_average']}\n")
     bandwidth, traffic = measure_bandwidth(where), _traffic(config, given.grow, model)
-    joules, whose = energy_counter(where, config.gpus)
     results: dict[str, list[DocumentResult]] = {workload: [] for workload in given.workload}
-    read_first: tuple[str, tuple[int, ...]] = "", ()
-    for number, job in enumerate(jobs):
+    for job in jobs:
         short, questions, whole = asked.ready(job, engine)
         say(f"{job.workload}, {short.title}: {'whole' if whole else 'CUT to its first'} "
             f"{engine.measure(short).tokens:,} tokens\n")
         results[job.workload].append(measure_document(engine, short, questions, rows[job.workload], given.repeats, say,
-                                                      given.plain_new_tokens, joules))
-        if given.peer and not number:
-            read_first = short.title, _token_ids(config, short)
-    machine = describe_machine(where, config.gpus) | {"energy_how": whose}
+                                                      given.plain_new_tokens))
+    machine = describe_machine(where, config.gpus)
     engine.close()
     say("\n")
-    found = _summed_up(results, rows, model, machine, bandwidth, traffic)
+    return _with_more(config, given, _summed_up(results, rows, model, machine, bandwidth, traffic), results)
+
+
+def _with_more(config: EngineConfig, given: Namespace, found: dict[str, dict[str, Any]],
+               results: dict[str, list[DocumentResult]]) -> dict[str, Any]:
+    """Return the JSON object: of several workloads with their gains, of one with llama.cpp's figures if asked for."""
     if len(found) > 1:
-        from .gains import gains, gains_table
+        from .report import gains
+        from .table import gains_table
 
         over = gains(found)
         print(gains_table(over, found))
         return {"workloads": found, "gains": over}
-    only = found[given.workload[0]]
-    return _with_peer(config, given, model, only, results[given.workload[0]][0], *read_first) if given.peer else only
+    only, first = found[given.workload[0]], results[given.workload[0]][0]
+    if given.peer:
+        print(json.dumps(only, ensure_ascii=False), flush=True)
+        only |= _beside_llama_cpp(config, given, first, only["threads"])
+    return only
 
 
 def _check(config: EngineConfig, given: Namespace) -> None:
@@ -199,9 +167,9 @@ def _check(config: EngineConfig, given: Namespace) -> None:
     if given.grow and (given.model != BUILTIN or given.saved_readings):
         raise ConfigError("--grow is given together with --model or --saved-readings", allowed="one of them",
                           remedy="A grown model exists in memory only.")
-    if len(given.workload) > 1 and (given.plot or given.peer):
-        raise ConfigError("--plot or --peer is given with several workloads", allowed="one workload with them")
-    if given.peer == "llama.cpp":
+    if given.peer:
+        if len(given.workload) > 1:
+            raise ConfigError("--peer is given with several workloads", allowed="one workload with it")
         from .llama_cpp import check_model, find_binary
 
         check_model(config)
@@ -223,20 +191,6 @@ def _summed_up(results: dict[str, list[DocumentResult]], rows: dict[str, list[Ro
         heading = f"\n{workload}\n" if len(results) > 1 else ""
         print(heading + table(found[workload]), flush=True)
     return found
-
-
-def _with_peer(config: EngineConfig, given: Namespace, model: ModelInfo, only: dict[str, Any], measured: DocumentResult,
-               title: str, token_ids: tuple[int, ...]) -> dict[str, Any]:
-    """``only`` with the peer's figures on the first document that was read, if that ran."""
-    from .report import with_peer
-    from .table import peer_table
-
-    print(json.dumps(only, ensure_ascii=False), flush=True)
-    peer = _run_peer(config, given, title, token_ids, model, only["threads"])
-    if peer is not None:
-        only |= with_peer(only, measured, peer)
-        print(peer_table(only["peer"]))
-    return only
 
 
 def _rows(given: Namespace, workload: str) -> list[Row]:
@@ -269,35 +223,25 @@ def _workloads(text: str) -> tuple[str, ...]:
 
 
 def _on_gpu(config: EngineConfig, model: ModelInfo) -> bool:
-    """Mode "offload" may be run dry on a CPU."""
-    return model.mode != "cpu" and config.device != "cpu"
+    return model.mode != "cpu" and config.device != "cpu"  # mode "offload" may be run dry on a CPU
 
 
 def _traffic(config: EngineConfig, shape: str | None, model: ModelInfo) -> Traffic:
-    """Counted from the shapes of what was loaded."""
-    import torch
-
+    """Count from the shapes of what was loaded."""
     from ..assets import BUILTIN_FOLDER
     from ..model import find_model, read_config
-    from .grow import grown_config
+    from ..model.grown import grown_config
+    from .grow import SHAPES
     from .roofline import Traffic
 
-    dtype, folder = getattr(torch, model.dtype), _folder(config)
-    on_gpu = _on_gpu(config, model)
-    loaded, memories = read_config(folder), config.gpus if on_gpu else 1
+    loaded = read_config(BUILTIN_FOLDER / "target" if config.model == BUILTIN else find_model(config.model))
     if shape:
         loaded = grown_config(loaded, SHAPES[shape], model.max_context)
-    draft = None
-    if model.draft_name != "none":
-        own = config.draft_model in ("auto", BUILTIN)
-        small = read_config(BUILTIN_FOLDER / "draft" if own else find_model(config.draft_model))
-        if shape:
-            small = grown_config(small, SHAPES[DRAFT])
-        draft = Traffic(small, dtype.itemsize, small.kv_bytes_per_token(dtype.itemsize))
-    return Traffic(loaded, model.pass_bytes / loaded.matrix_weights, model.kv_bytes_per_token, memories, draft)
+    return Traffic(loaded, model.pass_bytes / loaded.matrix_weights, model.kv_bytes_per_token,
+                   config.gpus if _on_gpu(config, model) else 1)
 
 
-def _load(config: EngineConfig, shape: str | None) -> tuple[Engine | EngineClient, ModelInfo]:
+def load_engine(config: EngineConfig, shape: str | None) -> tuple[Engine | EngineClient, ModelInfo]:
     """Several ranks have processes of their own, which a client leads."""
     from ..worker.child import engine_environment
 
@@ -322,77 +266,25 @@ def _load(config: EngineConfig, shape: str | None) -> tuple[Engine | EngineClien
     raise AssertionError("load ends with ModelInfo")
 
 
-def _folder(config: EngineConfig) -> Path:
-    from ..assets import BUILTIN_FOLDER
-    from ..model import find_model
-
-    return BUILTIN_FOLDER / "target" if config.model == "builtin" else find_model(config.model)
-
-
-def _token_ids(config: EngineConfig, document: Document) -> tuple[int, ...]:
-    """The document as the engine reads it, up to where the text goes on."""
-    from ..assets import BUILTIN_FOLDER
-    from ..prompt.builder import PromptBuilder
-    from ..tokenizer import Tokenizer
-
-    folder = BUILTIN_FOLDER if config.model == "builtin" else _folder(config)
-    builder = PromptBuilder(Tokenizer(folder))
-    ids = builder.document(document).token_ids.tolist()
-    return tuple(ids[: len(ids) - builder.tail_length])
-
-
-def _run_peer(config: EngineConfig, given: Namespace, title: str, token_ids: tuple[int, ...], model: ModelInfo,
-              threads: int) -> dict[str, Any] | None:
-    """None where its process failed (it has said why): what was measured before is not thrown away for it."""
-    if given.peer == "llama.cpp":
-        return _run_llama_cpp(config, given, title, len(token_ids), threads)
-    from ..assets import BUILTIN_FOLDER
-    from ..engine.plan import prefill_chunk
-    from ..model import find_model
-    from .peer import PeerJob, run_peer
-
-    on_gpu = _on_gpu(config, model)
-    if on_gpu:
-        _give_memory_back()
-    chunk = prefill_chunk(config, 1, on_gpu=on_gpu, streams=False)  # its cache lies on the GPU
-    drafts = model.draft_name != "none"
-    own = config.draft_model in ("auto", BUILTIN)
-    draft = (str(BUILTIN_FOLDER / "draft" if own else find_model(config.draft_model))) if drafts else None
-    say(f"transformers on {title}: {len(token_ids):,} tokens, chunks of {chunk}")
-    found = run_peer(PeerJob(
-        folder=str(_folder(config)), draft_folder=draft, shape=given.grow, max_context=model.max_context,
-        token_ids=token_ids, dtype=model.dtype, device="cuda" if on_gpu else "cpu", threads=threads,
-        prefill_chunk=chunk, new_tokens=given.peer_new_tokens, compiled=given.peer_compile), _print_line)
-    say("\n")
-    return found and {**found, "document": title, "prefill_chunk": chunk}
-
-
-def _run_llama_cpp(config: EngineConfig, given: Namespace, title: str, tokens: int,
-                   threads: int) -> dict[str, Any] | None:
+def _beside_llama_cpp(config: EngineConfig, given: Namespace, own: DocumentResult, threads: int) -> dict[str, Any]:
+    """Return its figures on as many tokens as the first document has; {} where it failed (it has said why)."""
     from tempfile import TemporaryDirectory
 
     from .llama_cpp import run_llama_cpp
+    from .report import with_peer
+    from .table import peer_table
 
-    say(f"llama.cpp with {tokens:,} tokens, as many as {title}")
+    say(f"llama.cpp with {own.context_tokens:,} tokens, as many as {own.title}")
     with TemporaryDirectory() as folder:
-        found = run_llama_cpp(config, given.grow, given.llama_bench, tokens, threads, given.peer_new_tokens,
-                              given.repeats, Path(folder), _print_line)
+        found = run_llama_cpp(config, given.grow, given.llama_bench, own.context_tokens, threads,
+                              given.peer_new_tokens, given.repeats, Path(folder),
+                              lambda line: print(line, flush=True))
     say("\n")
-    return found and {**found, "document": title}
-
-
-def _print_line(line: str) -> None:
-    print(line, flush=True)
-
-
-def _give_memory_back() -> None:
-    """What the closed engine held on the GPU, for the other process."""
-    import gc
-
-    import torch
-
-    gc.collect()
-    torch.cuda.empty_cache()
+    if found is None:
+        return {}
+    added = with_peer(own, {**found, "document": own.title})
+    print(peer_table(added["peer"]))
+    return added
 
 
 def say(text: str) -> None:

@@ -3,11 +3,9 @@
 FOLDER holds ``docs.json``, ``questions.jsonl`` and ``docs/``: documents in their own formats, and questions with the
 sentences that answer them. Letters and digits alone are compared, as readers keep or drop marks differently. An answer
 is *right* when its first quotation holds one of the sentences or matches a key, *partly* right when it stands on the
-same
-line as one; a summary is right when every key is found in its quotations together. A question that the document does
-not
-answer is right when the answer says so. Beside the model stand BM25 over the same sentences and the sentence prior
-alone.
+same line as one; a summary is right when every key is found in its quotations together. A question that the document
+does not answer is right when the answer says so. Beside the model stand BM25 over the same sentences and the sentence
+prior alone.
 """
 
 from __future__ import annotations
@@ -17,9 +15,9 @@ import json
 import re
 import sys
 import time
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -61,17 +59,6 @@ class Answered:
     confidence: float | None = None
 
 
-@dataclass
-class Score:
-    """Counts of one type of question."""
-
-    asked: int = 0
-    right: int = 0
-    partly: int = 0
-    flagged: int = 0
-    rows: list[dict[str, Any]] = field(default_factory=list)
-
-
 def load_questions(folder: Path) -> tuple[list[dict[str, Any]], list[Asked]]:
     """The documents' records and the questions. Raises ConfigError."""
     try:
@@ -102,16 +89,16 @@ def _grade_summary(asked: Asked, said: str) -> str:
 
 
 def _grade_quotation(asked: Asked, said: str, lines: Sequence[str]) -> str:
-    letters = _letters(said)
-    accepted = [spelt for sentence in asked.accepted if (spelt := _letters(sentence))]
-    if any(one in letters for one in accepted) or any(_matches(key, said) for key in asked.keys):
+    quoted = letters(said)
+    accepted = [spelt for sentence in asked.accepted if (spelt := letters(sentence))]
+    if any(one in quoted for one in accepted) or any(_matches(key, said) for key in asked.keys):
         return "right"
-    if letters and any(letters in line and any(one in line for one in accepted) for line in lines):
+    if quoted and any(quoted in line and any(one in line for one in accepted) for line in lines):
         return "partly"
     return "wrong"
 
 
-def _letters(text: str) -> str:
+def letters(text: str) -> str:
     return re.sub(r"[^a-z0-9]", "", text.lower())
 
 
@@ -170,7 +157,7 @@ def measure(folder: Path, config: EngineConfig, *, model: bool, only: str = "") 
             opened = next(step for step in engine.open_document(document) if isinstance(step, DocumentOpened))
             print(f"{record['id']}: {opened.tokens:,} tokens in {opened.seconds:.0f} s", file=sys.stderr, flush=True)
         prompt = quoting.builder.document(document)
-        lines = [_letters(line) for page in document.pages for line in page.text.split("\n")]
+        lines = [letters(line) for page in document.pages for line in page.text.split("\n")]
         for asked in questions:
             if asked.document != record["id"]:
                 continue
@@ -179,22 +166,20 @@ def measure(folder: Path, config: EngineConfig, *, model: bool, only: str = "") 
             if engine is not None:
                 answers["model"] = by_model(engine, asked.question)
             for system, answered in answers.items():
-                yield {"system": system, "document": record["id"], "document_kind": record["kind"], "type": asked.kind,
-                       "question": asked.question, "grade": grade(asked, answered, lines),
-                       "flagged": answered.flagged, "confidence": answered.confidence,
-                       "quotations": list(answered.quotations), "seconds": time.perf_counter() - started}
+                yield {"system": system, "document": record["id"], "type": asked.kind, "question": asked.question,
+                       "grade": grade(asked, answered, lines), "flagged": answered.flagged,
+                       "confidence": answered.confidence, "quotations": list(answered.quotations),
+                       "seconds": time.perf_counter() - started}
 
 
 def table(records: Sequence[dict[str, Any]]) -> str:
-    """Markdown: of each type and of each kind of document, right / partly / asked by system; flags below."""
+    """Return Markdown: of each type of question right (partly) by system, and flags below."""
     systems = [system for system in _SYSTEMS if any(record["system"] == system for record in records)]
     lines = ["| | asked | " + " | ".join(f"{system}: right (partly)" for system in systems) + " |",
              "| --- | --- |" + " --- |" * len(systems)]
     answerable = [record for record in records if record["type"] not in ("unanswerable", "summary")]
-    groups = [("type", records), ("document_kind", answerable)]
-    for name, rows in groups:
-        for value in dict.fromkeys(record[name] for record in rows):
-            lines.append(_row(value, [record for record in rows if record[name] == value], systems))
+    for kind in dict.fromkeys(record["type"] for record in records):
+        lines.append(_row(kind, [record for record in records if record["type"] == kind], systems))
     lines.append(_row("**answerable**", answerable, systems))
     for system in systems:
         own = [record for record in answerable if record["system"] == system]
@@ -205,12 +190,9 @@ def table(records: Sequence[dict[str, Any]]) -> str:
 
 
 def _row(name: str, records: Sequence[dict[str, Any]], systems: Sequence[str]) -> str:
-    counts: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    for record in records:
-        counts[record["system"]][record["grade"]] += 1
-    asked = max((sum(grades.values()) for grades in counts.values()), default=0)
-    cells = [f"{counts[system]['right']} ({counts[system]['partly']})" for system in systems]
-    return f"| {name} | {asked} | " + " | ".join(cells) + " |"
+    counts = Counter((record["system"], record["grade"]) for record in records)
+    cells = [f"{counts[system, 'right']} ({counts[system, 'partly']})" for system in systems]
+    return f"| {name} | {len(records) // max(1, len(systems))} | " + " | ".join(cells) + " |"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

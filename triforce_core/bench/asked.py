@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..assets import HANDBOOK
 from ..documents import read_document
 from ..documents.document import Document
 from .made import made_document, made_needle
-from .workload import MADE, SUM_UP, Needle, cut, hide, questions_about, read_needles, read_questions
-
-if TYPE_CHECKING:
-    from ..engine.engine import Engine
-    from ..worker.client import EngineClient
+from .measure import Engine
+from .workload import MADE, SUM_UP, cut, hide, questions_about, read_questions
 
 _LISTINGS = ("code", "table")  # of several workloads, these are asked of documents of their own kind only
 
@@ -32,7 +28,7 @@ class Job:
 @dataclass(frozen=True, slots=True)
 class Asked:
     """The workloads of a run. paths: given documents; made: documents that workloads make for themselves; context:
-    tokens that documents are cut to; per_document: questions. questions: a file of them, or of needles."""
+    tokens that documents are cut to; per_document: questions. questions: a file of them."""
 
     workloads: tuple[str, ...]
     paths: Sequence[Path]
@@ -54,28 +50,15 @@ class Asked:
     def _makes(self, workload: str) -> bool:
         return workload in MADE and (not self.paths or (len(self.workloads) > 1 and workload in _LISTINGS))
 
-    def ready(self, job: Job, engine: Engine | EngineClient) -> tuple[Document, list[str | None], bool]:
-        """The document as it is read, what is asked about it (None: to go on), and whether it is all there."""
-        needles = list(self._needles(job))
+    def ready(self, job: Job, engine: Engine) -> tuple[Document, list[str | None], bool]:
+        """Return the document as it is read, what is asked about it (None: to go on), and whether it is all there."""
+        first, count = job.number * self.per_document, self.per_document if job.workload == "needle" else 0
+        needles = [made_needle(number) for number in range(first, first + count)]
         short = cut(job.document, self.context, lambda part: engine.measure(hide(part, needles)).tokens)
         whole = short.characters == job.document.characters
-        short = hide(short, needles)
         if needles:
-            return short, [each.question for each in needles], whole
+            return hide(short, needles), [each.question for each in needles], whole
         if job.workload == "questions":
             asked = read_questions(self.questions) if self.questions else questions_about(short, self.per_document)
             return short, [*asked], whole
         return short, [SUM_UP if job.workload == "summary" else None], whole
-
-    def check(self) -> None:
-        """Raises ConfigError where the file of questions cannot be used."""
-        if self.questions:
-            (read_needles if "needle" in self.workloads else read_questions)(self.questions)
-
-    def _needles(self, job: Job) -> Iterator[Needle]:
-        if job.workload != "needle":
-            return
-        hidden = read_needles(self.questions) if self.questions else []
-        count = min(self.per_document, len(hidden)) if hidden else self.per_document
-        for number in range(job.number * count, (job.number + 1) * count):
-            yield hidden[number % len(hidden)] if hidden else made_needle(number)

@@ -10,8 +10,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,62 +22,38 @@ HEADS = {"mha": (32, 1), "gqa": (8, 4)}  # KV heads, query heads of each: llama2
 _DIM = 128
 _TURNS = 4  # caches that take turns
 _CHUNK = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """One measurement. share: of the copy bandwidth."""
-
-    kind: str
-    kernel: str
-    tokens: int
-    rows: int
-    mass: bool
-    microseconds: float
-    gigabytes_per_second: float
-    share: float
-
-
-def copy_bandwidth(gibibytes: float = 4.0, repeats: int = 12) -> float:
-    """GB/s of a device-to-device copy, read plus written: the median."""
-    return copy_rate(int(gibibytes * 2**30), repeats) / 1e9
+_REPEATS = 12
 
 
 def attention_seconds(attention: Callable[..., object], kind: str, tokens: int, rows: int, mass_rows: int,
-                      repeats: int = 12, kv: str = "same") -> float:
-    """Seconds of one layer's attention, from a graph over _TURNS caches."""
+                      kv: str = "same") -> float:
+    """Measure one layer's attention over ``tokens`` in a cache of kind ``kv``."""
     heads, group = HEADS[kind]
-    caches = _caches(heads, tokens, kv)
     queries = torch.randn(rows, heads * group, _DIM, device="cuda", dtype=torch.bfloat16)
-    return _in_turns(caches, lambda keys, values: attention(queries, keys, values, tokens, None, mass_rows, _CHUNK),
-                     repeats)
+    return _in_turns(heads, tokens, kv, lambda keys, values: attention(
+        queries, keys, values, tokens, None, mass_rows, _CHUNK))
 
 
 def chosen_seconds(attention: Callable[..., Tensor], kind: str, tokens: int, rows: int, budget: int,
-                   repeats: int = 12, kv: str = "same") -> float:
-    """Seconds of one layer's attention over ``budget`` of ``tokens``: a random choice of chunks, the newest 256."""
+                   kv: str = "same") -> float:
+    """Measure one layer's attention over ``budget`` of ``tokens``: a random choice of chunks, the newest 256."""
     heads, group = HEADS[kind]
     newest = (tokens - 256) // _CHUNK * _CHUNK
     held = (budget - (tokens - newest)) // _CHUNK
-    caches = _caches(heads, tokens, kv)
     queries = torch.randn(rows, heads * group, _DIM, device="cuda", dtype=torch.bfloat16)
     chunks = torch.rand(heads, newest // _CHUNK, device="cuda").argsort(-1)[:, :held].int().contiguous()
     bounds = torch.tensor([held, newest], dtype=torch.int32, device="cuda")
-    return _in_turns(caches, lambda keys, values: attention(queries, keys, values, tokens, chunks, bounds, _CHUNK),
-                     repeats)
+    return _in_turns(heads, tokens, kv, lambda keys, values: attention(
+        queries, keys, values, tokens, chunks, bounds, _CHUNK))
 
 
-def _caches(heads: int, tokens: int, kv: str) -> list[Tensor]:
-    """Of random numbers, [2, heads, tokens, D] or rows of them."""
+def _in_turns(heads: int, tokens: int, kv: str, one: Callable[[Tensor, Tensor], object]) -> float:
+    """Return the seconds of ``one``, from a graph over _TURNS caches of random numbers."""
     def random() -> Tensor:
         numbers = torch.randn(heads, tokens + 64, _DIM, device="cuda", dtype=torch.bfloat16)
         return numbers if kv == "same" else to_rows(numbers, KV_BITS[kv])
 
-    return [torch.stack([random(), random()]) for _ in range(_TURNS)]
-
-
-def _in_turns(caches: list[Tensor], one: Callable[[Tensor, Tensor], object], repeats: int) -> float:
-    """Seconds of ``one``, from a graph over all caches."""
+    caches = [torch.stack([random(), random()]) for _ in range(_TURNS)]
 
     def all_caches() -> None:
         for keys, values in caches:
@@ -90,26 +64,7 @@ def _in_turns(caches: list[Tensor], one: Callable[[Tensor, Tensor], object], rep
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         all_caches()
-    return timed(graph.replay, repeats) / len(caches)
-
-
-def measure(kind: str, kernel: str, attention: Callable[..., object], tokens: int, rows: int, mass: bool,
-            copy: float, kv: str = "same") -> Reading:
-    seconds = attention_seconds(attention, kind, tokens, rows, rows if mass else 0, kv=kv)
-    return _reading(kind, kernel, tokens, rows, mass, seconds, copy, kv)
-
-
-def _reading(kind: str, kernel: str, tokens: int, rows: int, mass: bool, seconds: float, copy: float,
-             kv: str = "same") -> Reading:
-    row = _DIM * 2 if kv == "same" else row_bytes(_DIM, KV_BITS[kv])
-    rate = 2 * HEADS[kind][0] * tokens * row / seconds / 1e9
-    return Reading(kind, kernel, tokens, rows, mass, seconds * 1e6, rate, rate / copy)
-
-
-def _print(found: Reading) -> None:
-    print(f"{found.kind}  {found.kernel:6}  {found.tokens:7,} tokens  {found.rows:2} rows  "
-          f"{'with mass' if found.mass else '':9}  {found.microseconds:8.1f} us  "
-          f"{found.gigabytes_per_second:6,.0f} GB/s  {found.share:4.0%}", flush=True)
+    return timed(graph.replay, _REPEATS) / len(caches)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -122,26 +77,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not torch.cuda.is_available():
         print("triforce_core.bench.kernels: torch sees no GPU", file=sys.stderr)
         return 2
-    own = choose_kernels(torch.device("cuda"))
-    copy = copy_bandwidth()
+    own, copy = choose_kernels(torch.device("cuda")), copy_rate(4 * 2**30, _REPEATS) / 1e9
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, bf16, head_dim {_DIM}, kv {given.kv}: "
           f"copy {copy:,.0f} GB/s")
+    row = _DIM * 2 if given.kv == "same" else row_bytes(_DIM, KV_BITS[given.kv])
     readings = []
-    for kind in HEADS:
-        for tokens in given.tokens:
-            for rows in given.rows:
-                for name, attention, mass in ((own.name, own.attention, False), (own.name, own.attention, True),
-                                              ("sdpa", sdpa.attention, False))[: 3 if given.kv == "same" else 2]:
-                    readings.append(measure(kind, name, attention, tokens, rows, mass, copy, given.kv))
-                    _print(readings[-1])
-                if own.indexed_attention is not None and given.budget < tokens:
-                    seconds = chosen_seconds(own.indexed_attention, kind, tokens, rows, given.budget,
-                                             kv=given.kv)
-                    readings.append(_reading(kind, "chosen", given.budget, rows, False, seconds, copy, given.kv))
-                    _print(readings[-1])
-    result: dict[str, Any] = {"device": torch.cuda.get_device_name(), "copy_gigabytes_per_second": copy,
-                              "readings": [asdict(reading) for reading in readings]}
-    print(json.dumps(result))
+
+    def told(kind: str, kernel: str, tokens: int, rows: int, seconds: float) -> None:
+        rate = 2 * HEADS[kind][0] * tokens * row / seconds / 1e9
+        readings.append({"kind": kind, "kernel": kernel, "tokens": tokens, "rows": rows,
+                         "microseconds": seconds * 1e6, "gigabytes_per_second": rate, "share": rate / copy})
+        print(f"{kind}  {kernel:16}  {tokens:7,} tokens  {rows:2} rows  {seconds * 1e6:8.1f} us  {rate:6,.0f} GB/s  "
+              f"{rate / copy:4.0%}", flush=True)
+
+    for kind, tokens, rows in ((kind, tokens, rows) for kind in HEADS for tokens in given.tokens
+                               for rows in given.rows):
+        kernels = [(own.name, own.attention, 0), (f"{own.name}, with mass", own.attention, rows)]
+        for name, attention, mass in kernels + ([("sdpa", sdpa.attention, 0)] if given.kv == "same" else []):
+            told(kind, name, tokens, rows, attention_seconds(attention, kind, tokens, rows, mass, given.kv))
+        if own.indexed_attention is not None and given.budget < tokens:
+            told(kind, "chosen", given.budget, rows,
+                 chosen_seconds(own.indexed_attention, kind, tokens, rows, given.budget, given.kv))
+    print(json.dumps({"device": torch.cuda.get_device_name(), "copy_gigabytes_per_second": copy,
+                      "readings": readings}))
     return 0
 
 

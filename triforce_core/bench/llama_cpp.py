@@ -49,8 +49,9 @@ def check_model(config: EngineConfig) -> None:
 
 def run_llama_cpp(config: EngineConfig, grown: str | None, binary: Path, tokens: int, threads: int, new_tokens: int,
                   repeats: int, folder: Path, tell: Callable[[str], None]) -> dict[str, Any] | None:
-    """Figures as ``peer.run_peer`` returns them, without its tokens; None where the program failed for every file (it
-    has said why). grown: a shape's name. folder: for files that are written. tell: is given each row's line."""
+    """Return its best rates and every row's; None where the program failed for every file (it has said why).
+
+    grown: a shape's name. folder: for files that are written. tell: is given each row's line."""
     found: dict[str, dict[str, Any]] = {}
     failed: dict[str, str] = {}
     build = ""
@@ -65,8 +66,7 @@ def run_llama_cpp(config: EngineConfig, grown: str | None, binary: Path, tokens:
         read = max((row for row in rows if not row["n_gen"]), key=lambda row: row["avg_ts"])
         build = written.get("build_commit", "")
         found[name] = {"tokens_per_second": written["avg_ts"], "spread": written["stddev_ts"], "tokens": new_tokens,
-                       "flash_attention": written["flash_attn"], "prefill_tokens_per_second": read["avg_ts"],
-                       "prefill_seconds": tokens / read["avg_ts"]}
+                       "flash_attention": written["flash_attn"], "prefill_tokens_per_second": read["avg_ts"]}
         tell(json.dumps({"peer": "llama.cpp", "method": name, **found[name]}))
     if not found:
         for name, why in failed.items():
@@ -74,9 +74,8 @@ def run_llama_cpp(config: EngineConfig, grown: str | None, binary: Path, tokens:
         return None
     best = max(found.values(), key=lambda row: row["tokens_per_second"])
     reading = max(row["prefill_tokens_per_second"] for row in found.values())
-    return {"name": "llama.cpp", "version": build, "tokens_per_second": best["tokens_per_second"], "token_ids": None,
-            "prefill_seconds": tokens / reading, "prefill_tokens_per_second": reading, "context_tokens": tokens,
-            "methods": found, "failed": failed}
+    return {"name": "llama.cpp", "version": build, "tokens_per_second": best["tokens_per_second"],
+            "prefill_tokens_per_second": reading, "context_tokens": tokens, "methods": found, "failed": failed}
 
 
 def measure(binary: Path, file: Path, tokens: int, threads: int, new_tokens: int,

@@ -1,7 +1,5 @@
-"""Documents that a benchmark makes itself: the same words for the same kind and number, in any length.
-
-They stand for kinds of text that books are not: plain report prose to sum up, a listing of code, a table whose header
-and row form repeat. Their words are this file's own; they are easier to draft than real documents of their kind."""
+"""Documents that a benchmark makes itself: the same words for the same kind and number, in any length. They stand for
+kinds of text that books are not, and are easier to draft than real ones: report prose, a listing of code, a table."""
 
 from __future__ import annotations
 

@@ -2,53 +2,41 @@
 
 The document is read once; every answer starts from the same cache, cut back to it. A row's first answer is not
 counted: it makes the row's caches and, on a GPU, captures its graphs. The first row of each sampling and plain decoding
-take turns; further rows follow one after the other and are compared with the same plain answers. Plain decoding may be
-given fewer tokens where each takes long (a cache behind a link): its rate does not depend on how many they are. A row
-is told as soon as it is known: a run that is cut short keeps what it has measured. So does one in which a row does not
-fit into memory: it is told, and the others are compared without it."""
+take turns; further rows are compared with the same plain answers. Plain decoding may be given fewer tokens where each
+takes long: its rate does not depend on how many they are. A row is told as soon as it is known, and so is one that does
+not fit into memory: the others are compared without it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ..config import SamplingParams, SpeculationConfig
 from ..documents.document import Document
 from ..errors import NotEnoughMemoryError
 from ..events import AnswerStats, DocumentOpened, Finished, PrefillProgress, RoundEvent
 from ..metrics import acceptance_rate, draft_lengths, merge_acceptance, milliseconds
-from .energy import Joules
-from .expected import Block
 from .rows import Row
 
-if TYPE_CHECKING:
-    from ..engine.engine import Engine as OwnEngine
-    from ..worker.client import EngineClient
-
-    Engine = OwnEngine | EngineClient
+Engine = Any  # engine.Engine, or a client with the same verbs
 
 SHORTEST = 8  # tokens; an answer below this is too short to time
 _WARM_UP_TOKENS = 8  # where little is left to warm up: plain decoding has one kind of pass
 
 
-def _untold() -> None:
-    """No machine's energy."""
-
-
 @dataclass(frozen=True, slots=True)
 class Answer:
     """One answer by one engine. milliseconds per stage and passes per tier: summed over its rounds. lengths: rounds by
-    how many tokens they had drafted. joules: from the question to the last token; None: not told."""
+    how many tokens they had drafted."""
 
     token_ids: tuple[int, ...]
     stats: AnswerStats
     milliseconds: Mapping[str, float]
     passes: Mapping[str, int]
-    blocks: tuple[Block, ...] = ()  # round by round
     lengths: Mapping[int, int] = field(default_factory=dict)
-    joules: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +57,9 @@ class Pair:
 
     @property
     def same_tokens(self) -> int:
-        """Tokens before the first difference."""
-        return same_start(self.plain[0].token_ids, self.fast[0].token_ids)
+        """Tokens before the first difference: all of the shorter in fp32, fewer where bf16 flips a near-tie."""
+        both = list(zip(self.plain[0].token_ids, self.fast[0].token_ids, strict=False))
+        return next((i for i, (a, b) in enumerate(both) if a != b), len(both))
 
     @property
     def variety(self) -> float:
@@ -121,15 +110,8 @@ def median_of(values: Sequence[float]) -> float:
     return median(values) if values else 0.0
 
 
-def same_start(ours: Sequence[int], theirs: Sequence[int]) -> int:
-    """Tokens before the first difference: all of the shorter in fp32, fewer where bf16 flips a near-tie."""
-    both = list(zip(ours, theirs, strict=False))
-    return next((i for i, (a, b) in enumerate(both) if a != b), len(both))
-
-
 def measure_document(engine: Engine, document: Document, questions: Sequence[str | None], rows: Sequence[Row],
-                     repeats: int, say: Callable[[str], None], plain_limit: int | None = None,
-                     joules: Joules = _untold) -> DocumentResult:
+                     repeats: int, say: Callable[[str], None], plain_limit: int | None = None) -> DocumentResult:
     """Prefill once, then every row's answers from that cache; see above for the order. plain_limit: see ``Pair``."""
     engine.measure(document)  # tokenised now: the prefill below is timed without
     opened, prefill_rate = _open(engine, document, say)
@@ -139,7 +121,7 @@ def measure_document(engine: Engine, document: Document, questions: Sequence[str
     for number, row in enumerate(rows):
         known = row.speculation, row.sampling.temperature > 0
         try:
-            pairs.append(_pairs(engine, document.title, questions, row, repeats, say, plain, plain_limit, joules,
+            pairs.append(_pairs(engine, document.title, questions, row, repeats, say, plain, plain_limit,
                                 warm=known == warmed))
         except NotEnoughMemoryError as error:
             if not number:  # nothing to compare the others with
@@ -162,7 +144,7 @@ def those_that_fit(results: Sequence[DocumentResult], rows: Sequence[Row]) -> tu
 
 def _pairs(engine: Engine, title: str, questions: Sequence[str | None], row: Row, repeats: int,
            say: Callable[[str], None], plain: dict[tuple[SamplingParams, SpeculationConfig], list[list[Answer]]],
-           plain_limit: int | None, joules: Joules, *, warm: bool) -> tuple[Pair, ...]:
+           plain_limit: int | None, *, warm: bool) -> tuple[Pair, ...]:
     """One row's answers. plain: plain decoding's by sampling, which it adds to. warm: another temperature above 0 finds
     the caches and the captured rounds of the row before."""
     baseline = row.baseline
@@ -171,10 +153,10 @@ def _pairs(engine: Engine, title: str, questions: Sequence[str | None], row: Row
     if alternate:
         say(f"{title}: warming up plain decoding")
         short = min(_WARM_UP_TOKENS, row.sampling.max_new_tokens)
-        _answer(engine, questions[0], replace(row.sampling, max_new_tokens=short), baseline[1])
+        answer(engine, questions[0], replace(row.sampling, max_new_tokens=short), baseline[1])
     say(f"{title}: warming up {row.name}")
     most = min(_WARM_UP_TOKENS, row.sampling.max_new_tokens) if warm else row.sampling.max_new_tokens
-    _answer(engine, questions[0], replace(row.sampling, max_new_tokens=most), row.speculation)
+    answer(engine, questions[0], replace(row.sampling, max_new_tokens=most), row.speculation)
     for _ in engine.prepare():
         pass
     fast: list[list[Answer]] = [[] for _ in questions]
@@ -187,17 +169,10 @@ def _pairs(engine: Engine, title: str, questions: Sequence[str | None], row: Row
                                                      slow[number]))
             for sampling, speculation, answers in turns:
                 say(f"{title}: {row.name}, answer {number + 1} of {len(questions)}, {speculation.engine}")
-                answers.append(_answer(engine, question, sampling, speculation, joules))
+                answers.append(answer(engine, question, sampling, speculation))
     plain[baseline] = slow
     return tuple(Pair(question, tuple(one), tuple(other), plain_limit)
                  for question, one, other in zip(questions, slow, fast, strict=True))
-
-
-def tokens_per_joule(answers: Sequence[Answer]) -> float | None:
-    """Over all these answers together; None where the machine does not tell."""
-    told = [(len(answer.token_ids), answer.joules) for answer in answers if answer.joules]
-    spent = sum(joules for _, joules in told if joules)
-    return sum(tokens for tokens, _ in told) / spent if spent else None
 
 
 def tokens_per_full_pass(answers: Sequence[Answer]) -> float:
@@ -233,17 +208,10 @@ def _open(engine: Engine, document: Document, say: Callable[[str], None]) -> tup
     return opened, rate or opened.tokens / opened.read_seconds
 
 
-def _answer(engine: Engine, question: str | None, sampling: SamplingParams, speculation: SpeculationConfig,
-            joules: Joules = _untold) -> Answer:
-    before = joules()
+def answer(engine: Engine, question: str | None, sampling: SamplingParams, speculation: SpeculationConfig) -> Answer:
+    """Ask once."""
     *events, finished = engine.ask(question, (), sampling, speculation)
-    after = joules()
     assert isinstance(finished, Finished)
     rounds = [event for event in events if isinstance(event, RoundEvent)]
-    passes: dict[str, int] = {}
-    for event in rounds:
-        for tier, made in event.passes.items():
-            passes[tier] = passes.get(tier, 0) + made
-    blocks = tuple(Block(event.drafted, min(event.drafted, len(event.token_ids) - 1)) for event in rounds)
-    return Answer(finished.token_ids, finished.stats, milliseconds(rounds), passes, blocks, draft_lengths(rounds),
-                  None if before is None or after is None else after - before)
+    passes = sum((Counter(event.passes) for event in rounds), Counter[str]())
+    return Answer(finished.token_ids, finished.stats, milliseconds(rounds), passes, draft_lengths(rounds))

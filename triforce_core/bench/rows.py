@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from typing import Any, TypeVar
@@ -144,8 +145,6 @@ def _with(config: _Config, settings: Mapping[str, Value]) -> _Config:
 
 def _value(text: str) -> Value:
     for kind in (int, float):
-        try:
+        with suppress(ValueError):
             return kind(text)
-        except ValueError:
-            continue
     return text

@@ -99,17 +99,7 @@ def hide(document: Document, needles: Sequence[Needle]) -> Document:
 
 
 def read_questions(path: Path) -> list[str]:
-    """JSON Lines of {"question": ...}. Raises ConfigError naming the bad line."""
-    return [question for question, in _read(path, ("question",))]
-
-
-def read_needles(path: Path) -> list[Needle]:
-    """JSON Lines of {"context": ..., "question": ...}, contexts to hide. Raises ConfigError naming the bad line."""
-    return [Needle(" ".join(context.split()), question) for context, question in _read(path, ("context", "question"))]
-
-
-def _read(path: Path, names: tuple[str, ...]) -> list[tuple[str, ...]]:
-    wanted = "{" + ", ".join(f'"{name}": "..."' for name in names) + "}"
+    """Read JSON Lines of {"question": ...}. Raises ConfigError naming the bad line."""
     questions = []
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -118,10 +108,9 @@ def _read(path: Path, names: tuple[str, ...]) -> list[tuple[str, ...]]:
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
-                found = json.loads(line)
-                questions.append(tuple(str(found[name]) for name in names))
+                questions.append(str(json.loads(line)["question"]))
             except (ValueError, KeyError, TypeError):
-                raise ConfigError(f"{path}, line {number} is no question", allowed=wanted) from None
+                raise ConfigError(f"{path}, line {number} is no question", allowed='{"question": "..."}') from None
     if not questions:
-        raise ConfigError(f"{path} holds no question", allowed=f"one {wanted} a line")
+        raise ConfigError(f"{path} holds no question", allowed='one {"question": "..."} a line')
     return questions
