@@ -1,4 +1,4 @@
-"""DOCX: word/document.xml and what belongs to it, page by page where Word left its page breaks.
+"""DOCX: word/document.xml and what belongs to it, written as a tree of HTML, page by page where Word left its breaks.
 
 Footnotes stand behind their paragraph, endnotes at the end, page headers and footers once. Comments, tracked deletions
 and hidden text are left out and counted."""
@@ -12,24 +12,24 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from justhtml.dom import Node
+
 from ...errors import DamagedDocumentError, UnknownFormatError
 from ..sections import placed, split_sections
 from .archive import GuardedZip, parse_xml, resolve
 from .docx_styles import Numbering, Styles, is_on, local, read_numbering, read_styles, roman, value
-from .flow import LINE, PARAGRAPH, Flow
-from .html import decode_html, html_text
+from .html import HtmlText, decode_html
+from .html_tree import Builder, attribute, parse, text_of
 from .plain_text import numbered
 from .source import Raw, Source
-from .superscripts import raised_text
-from .tables import Table
 from .unread import Unread
 
 _BREAK = "\f"
 _MAIN = "word/document.xml"
 _RELATIONS, _SETTINGS = "word/_rels/document.xml.rels", "word/settings.xml"
-_MOST_HEADINGS = 20_000
 _LONGEST_REPEATED = 80  # of a cell that spans rows: short ones stand in each of them
 _ANY_LIST = "?"
+_ALL = 1 << 60  # nodes
 _READ = 1 << 62  # one of several versions was
 _HEX = re.compile(r"[0-9A-Fa-f]{1,5}")
 _HTML = re.compile(r"<(?:!doctype\s+html|html|head|body|p|div)\b", re.IGNORECASE)
@@ -43,71 +43,67 @@ _DINGBATS = {0x6F: "☐", 0xA8: "☐", 0x78: "☒", 0xFD: "☒", 0xFE: "☑", 0x
 
 _Attributes = dict[str, str]
 _Link = tuple[str, str]
-_Chunk = Callable[[str], tuple[str, list[tuple[str, int]]]]
+_Chunk = Callable[[str], Node | None]
 
 
 def read_docx(source: Source) -> Raw:
     archive = GuardedZip(source)
-    raw = Raw("docx", "docx-2", _title(archive, source), [])
-    body = _read_parts(archive, source, raw)
-    text = body.flow.text()
+    raw = Raw("docx", "docx-3", _title(archive, source), [], laid_out=True)
+    page = HtmlText(_read_parts(archive, source, raw))
+    raw.unread.add(page.unread)
+    text = page.text()
     source.check_characters(len(text))
-    parts = [part.strip("\n") for part in text.split(_BREAK)]
-    if len([part for part in parts if part.strip()]) > 1:
-        sections = parts[:-1] if not parts[-1].strip() else parts
+    parts = [part.strip() for part in text.split(_BREAK)]
+    if len(list(filter(None, parts))) > 1:
+        sections = parts if parts[-1] else parts[:-1]
     else:
         sections = split_sections(text.replace(_BREAK, ""))
     raw.pages = numbered(sections)
-    raw.headings = placed(body.headings, sections)
+    raw.headings = placed(page.headings, sections)
     return raw
 
 
-def _read_parts(archive: GuardedZip, source: Source, raw: Raw, nested: bool = False) -> _Body:
+def _read_parts(archive: GuardedZip, source: Source, raw: Raw, nested: bool = False) -> Node:
     """The body, and around it what stands in other parts; what could not be read is a warning of ``raw``."""
     data = archive.read(_MAIN)
     links = _links(archive, source)
     chunks = _Chunks(archive, source, raw, links, nested)
-    body = _Body(read_styles(archive, source), read_numbering(archive, source), raw.unread, chunks.text)
+    body = _Body(read_styles(archive, source), read_numbering(archive, source), raw.unread, chunks.tree)
+    body.has_pages = not nested
     for kind in ("footnote", "endnote"):
         _notes(archive, source, body, links, kind, raw)
     settings = archive.read(_SETTINGS) if _SETTINGS in archive.names else b""
     body.roman_endnotes = not _DECIMAL_ENDNOTES.search(data) and not _DECIMAL_ENDNOTES.search(settings)
     parse_xml(data, source, body.start, body.end, body.text)
     for note in body.endnotes:
-        body.flow.paragraph(note)
-    solid = _solid(body.flow.text())
-    for text in reversed(_around(archive, source, body, links, "header", raw)):
-        if _solid(text) not in solid:
-            body.flow.pieces[:0] = [text, "\n\n"]
-    for text in _around(archive, source, body, links, "footer", raw):
-        if _solid(text) not in solid:
-            body.flow.paragraph(text)
+        body.tree.graft(note)
+    root = body.tree.root
+    solid = _solid(root)
+    for node in reversed(_around(archive, source, body, links, "header", raw)):
+        if _solid(node) not in solid:
+            node.parent = root
+            root.children = [node, *(root.children or [])]
+    for node in _around(archive, source, body, links, "footer", raw):
+        if _solid(node) not in solid:
+            body.tree.graft(node)
     raw.unread.comments += _comments(archive, source, links)
-    return body
+    return root
 
 
-def _solid(text: str) -> str:
-    return "".join(filter(str.isalnum, text)).lower()
+def _solid(node: Node) -> str:
+    return "".join(filter(str.isalnum, text_of(node, _ALL) or "")).lower()
 
 
 @dataclass
 class _Paragraph:
-    """One that is open. at: how many pieces its flow held before; list: to which its mark belongs ("": no item)."""
+    """One that is open. node: its element, from its first words on; list: to which its mark belongs ("": no item)."""
 
-    flow: Flow
-    at: int
+    node: Node | None = None
     level: int | None = None  # of a heading
     list: str = ""
     depth: int = 0
     hidden: bool = False
     drop_cap: bool = False
-    begun: bool = False
-
-
-@dataclass
-class _Cell:
-    columns: int = 1
-    merge: str = ""  # "restart", "continue": with the cells below or above
 
 
 # large: how far the reading is, in a file that is read as a stream
@@ -115,10 +111,10 @@ class _Body:
     """Collects text; a handler for each element that means something, named after it."""
 
     def __init__(self, styles: Styles, numbering: Numbering, unread: Unread, chunk: _Chunk) -> None:
-        self.flow = Flow()
-        self.headings: list[tuple[str, int]] = []
-        self.notes: dict[str, dict[str, str]] = {"footnote": {}, "endnote": {}}
-        self.endnotes: list[str] = []
+        self.tree = Builder()
+        self.notes: dict[str, dict[str, Node]] = {"footnote": {}, "endnote": {}}
+        self.endnotes: list[Node] = []
+        self.has_pages = True
         self.roman_endnotes = True
         self._styles, self._numbering, self._unread, self._chunk = styles, numbering, unread, chunk
         self._skip = self._properties = 0  # depth inside something that is not read, inside properties
@@ -126,21 +122,21 @@ class _Body:
         self._is_raised = self._run_hidden = False  # the current run
         self._raised: list[str] = []
         self._written_since_break = False  # text after the last page break: Word marks one break twice
-        self._drop_cap = False
+        self._drop_cap: Node | None = None  # the paragraph that goes on behind its large first letter
         self._got = 0  # words and pictures so far
         self._paragraphs: list[_Paragraph] = []
-        self._outer: list[Flow] = []  # around the cells and boxes that are being read
-        self._tables: list[Table] = []
-        self._cells: list[_Cell] = []
-        self._above: list[dict[int, str]] = []  # of each table the last text of the columns that merge downwards
-        self._boxes: list[str] = []  # text boxes of the current paragraph
-        self._behind: list[str] = []  # notes of the current paragraph
+        self._outer: list[Builder] = []  # around the boxes that are being read
+        self._tables: list[dict[int, str]] = []  # of each the last text of the columns that merge downwards
+        self._columns: list[int] = []  # of each, in the current row
+        self._behind: list[Node] = []  # text boxes, then notes of the current paragraph
         self._alternatives: list[int] = []  # of each what there was before the one that is being read
         self._numbers: Counter[str] = Counter()
 
     def beside(self) -> _Body:
         """One for a part beside the main text."""
-        return _Body(self._styles, self._numbering, self._unread, lambda _: ("", []))
+        body = _Body(self._styles, self._numbering, self._unread, lambda _: None)
+        body.has_pages = False
+        return body
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         if self._skip:
@@ -165,7 +161,7 @@ class _Body:
     # -- paragraphs and runs
 
     def _start_p(self, _: _Attributes) -> None:
-        self._paragraphs.append(_Paragraph(self.flow, len(self.flow.pieces)))
+        self._paragraphs.append(_Paragraph())
 
     def _start_pStyle(self, attributes: _Attributes) -> None:
         key = value(attributes)
@@ -198,23 +194,20 @@ class _Body:
     def _end_p(self) -> None:
         self._flush_raised()
         paragraph = self._paragraphs.pop()
-        written = "".join(paragraph.flow.pieces[paragraph.at :]).replace(_BREAK, " ")
-        if paragraph.level is not None and written.strip():
-            self.flow.apart = True
-            if len(self.headings) < _MOST_HEADINGS:
-                self.headings.append((" ".join(written.split())[:300], paragraph.level))
-        if paragraph.drop_cap and written.strip():
-            self._drop_cap = True
-        elif written.strip():
-            self.flow.separate(LINE if paragraph.list else PARAGRAPH)
-        if not self._paragraphs and not self._tables:
-            self._put_behind()
+        if paragraph.node is not None:
+            self.tree.here = paragraph.node.parent or self.tree.root
+            if self.tree.here.name == "ul":
+                self.tree.close("ul")
+            if paragraph.drop_cap:
+                self._drop_cap = paragraph.node
+        self._put_behind()
 
     def _put_behind(self) -> None:
         """What the paragraph or table just read had beside it: text boxes, then notes."""
-        for text in (*self._boxes, *self._behind):
-            self.flow.paragraph(text)
-        self._boxes, self._behind = [], []
+        if not self._paragraphs and not self._tables:
+            for node in sorted(self._behind, key=lambda node: node.name == "aside"):
+                self.tree.graft(node)
+            self._behind = []
 
     def _start_r(self, _: _Attributes) -> None:
         self._in_run, self._is_raised = True, False
@@ -255,30 +248,36 @@ class _Body:
         if data.strip():
             self._begin()
             self._written_since_break = True
-        self.flow.words(data.replace(_BREAK, " "))
+        self.tree.text(data.replace(_BREAK, " "))
 
     def _begin(self) -> None:
-        """The first words of a paragraph: now its mark is due, and a blank line before it."""
-        if not self._paragraphs or self._paragraphs[-1].begun:
+        """The first words of a paragraph: now it is known what it is."""
+        if not self._paragraphs or self._paragraphs[-1].node is not None:
             return
         paragraph = self._paragraphs[-1]
-        paragraph.begun = True
-        if self._drop_cap:  # the paragraph goes on behind its large first letter
-            self._drop_cap = False
+        mark = self._numbering.mark(paragraph.list, paragraph.depth).strip() if paragraph.list else ""
+        before = (self.tree.here.children or [None])[-1]
+        if self._drop_cap is not None:
+            self.tree.here, self._drop_cap = self._drop_cap, None
+        elif paragraph.level is not None:
+            self.tree.open("p", {"role": "heading", "aria-level": str(paragraph.level + 1)})
+            self.tree.text(f"{mark} " if mark else "")
         elif paragraph.list:
-            self.flow.separate(LINE)
-            self.flow.prefix = self._numbering.mark(paragraph.list, paragraph.depth)
+            if before is not None and before.name == "ul":
+                self.tree.here = before
+            else:
+                self.tree.open("ul")
+            self.tree.open("li", {"data-mark": mark})
         else:
-            self.flow.separate(PARAGRAPH)
+            self.tree.open("p")
+        paragraph.node = self.tree.here
 
     def _flush_raised(self) -> None:
         if self._raised:
             text, self._raised = "".join(self._raised), []
-            raised = raised_text(text.strip(), self.flow.tail())
-            if raised == "":
-                self.flow.drop()
-            else:
-                self._words(text if raised is None else raised)
+            self._begin()
+            self._written_since_break = True
+            self.tree.element("sup", text)
 
     # -- single characters and breaks
 
@@ -298,7 +297,7 @@ class _Body:
             self._put(" ")
         else:
             self._flush_raised()
-            self.flow.line_break()
+            self.tree.element("br")
 
     def _start_cr(self, _: _Attributes) -> None:
         self._start_br({})
@@ -313,7 +312,9 @@ class _Body:
 
     def _break_page(self) -> None:
         self._flush_raised()
-        self.flow.page_break()
+        if self.has_pages:
+            self.tree.open("wbr", {"class": "page-break"})
+            self.tree.close("wbr")
         self._written_since_break = False
 
     def _start_sym(self, attributes: _Attributes) -> None:
@@ -346,15 +347,17 @@ class _Body:
 
     def _note(self, kind: str, attributes: _Attributes) -> None:
         self._flush_raised()
-        self.flow.drop()
+        self.tree.open("a", {"role": "doc-noteref", "href": "#"})
+        self.tree.close("a")
         mark = "*"
         if not value(attributes, "customMarkFollows") or not is_on({"val": value(attributes, "customMarkFollows")}):
             self._numbers[kind] += 1
             number = self._numbers[kind]
             mark = roman(number) if kind == "endnote" and self.roman_endnotes and number < 4000 else str(number)
-        words = self.notes[kind].pop(value(attributes, "id"), "")
-        if words:
-            (self._behind if kind == "footnote" else self.endnotes).append(f"[{mark}] {words}")
+        note = self.notes[kind].pop(value(attributes, "id"), None)
+        if note is not None:
+            note.attrs = {"role": "doc-footnote", "data-mark": mark}
+            (self._behind if kind == "footnote" else self.endnotes).append(note)
 
     def _start_del(self, attributes: _Attributes) -> None:
         if self._properties:  # of a paragraph's mark
@@ -409,64 +412,64 @@ class _Body:
 
     def _start_txbxContent(self, _: _Attributes) -> None:
         self._flush_raised()
-        self._outer.append(self.flow)
-        self.flow = Flow()
+        self._outer.append(self.tree)
+        self.tree = Builder()
 
     def _end_txbxContent(self) -> None:
-        text, self.flow = self.flow.text(), self._outer.pop()
-        if text.strip():
-            self._boxes.append(text)
+        self._behind.append(self.tree.root)
+        self.tree = self._outer.pop()
 
     def _start_altChunk(self, attributes: _Attributes) -> None:
-        text, headings = self._chunk(value(attributes, "id"))
-        self.headings += headings
-        if text.strip():
+        if (part := self._chunk(value(attributes, "id"))) is not None:
             self._written_since_break = True
-            self.flow.paragraph(text)
+            self.tree.graft(part)
 
     # -- tables
 
     def _start_tbl(self, _: _Attributes) -> None:
-        self.flow.separate(PARAGRAPH)
-        self._tables.append(Table())
-        self._above.append({})
+        self.tree.open("table")
+        self._tables.append({})
+        self._columns.append(0)
 
     def _end_tbl(self) -> None:
+        self.tree.close("table")
         self._tables.pop()
-        self._above.pop()
-        self.flow.separate(PARAGRAPH)
-        self.flow.apart = True  # where it stands in the cell of another
-        if not self._paragraphs and not self._tables:
-            self._put_behind()
+        self._columns.pop()
+        self._put_behind()
 
-    def _start_tc(self, _: _Attributes) -> None:
-        self._outer.append(self.flow)
-        self.flow = Flow()
-        self._cells.append(_Cell())
-
-    def _start_gridSpan(self, attributes: _Attributes) -> None:
-        if self._cells and value(attributes).isascii() and value(attributes).isdigit():
-            self._cells[-1].columns = int(value(attributes)[:3])
-
-    def _start_vMerge(self, attributes: _Attributes) -> None:
-        if self._cells:
-            self._cells[-1].merge = value(attributes) or "continue"
-
-    def _end_tc(self) -> None:
-        flow, self.flow, cell = self.flow, self._outer.pop(), self._cells.pop()
-        if not self._tables:
-            return
-        table, above = self._tables[-1], self._above[-1]
-        column = sum(columns for _, _, columns in table.row)
-        if cell.merge == "continue" and not flow.pieces and above.get(column):
-            flow.put(above[column])
-        elif cell.merge:
-            above[column] = flow.line() if len(flow.text()) <= _LONGEST_REPEATED else ""
-        table.add(flow, columns=cell.columns)
+    def _start_tr(self, _: _Attributes) -> None:
+        if self._tables:
+            self.tree.open("tr")
+            self._columns[-1] = 0
 
     def _end_tr(self) -> None:
+        self.tree.close("tr")
+
+    def _start_tc(self, _: _Attributes) -> None:
+        self.tree.open("td")
+
+    def _start_gridSpan(self, attributes: _Attributes) -> None:
+        if self._tables and value(attributes).isascii() and value(attributes).isdigit():
+            self.tree.here.attrs = {"colspan": value(attributes)[:3]}
+
+    def _start_vMerge(self, attributes: _Attributes) -> None:
         if self._tables:
-            self._tables[-1].end_row(self.flow)
+            self.tree.here.attrs = {**(self.tree.here.attrs or {}), "data-merge": value(attributes) or "continue"}
+
+    def _end_tc(self) -> None:
+        cell = self.tree.here
+        self.tree.close("td")
+        if not self._tables or cell.name != "td":
+            return
+        above, column, merge = self._tables[-1], self._columns[-1], attribute(cell, "data-merge")
+        words = " ".join((text_of(cell, _ALL) or "").split())
+        if merge == "continue" and not words and above.get(column):
+            self.tree.here = cell
+            self.tree.text(above[column])
+            self.tree.close("td")
+        elif merge:
+            above[column] = words if len(words) <= _LONGEST_REPEATED else ""
+        self._columns[-1] += int(attribute(cell, "colspan") or 1)
 
 
 class _Chunks:
@@ -475,8 +478,8 @@ class _Chunks:
     def __init__(self, archive: GuardedZip, source: Source, raw: Raw, links: dict[str, _Link], nested: bool) -> None:
         self._archive, self._source, self._raw, self._links, self._nested = archive, source, raw, links, nested
 
-    def text(self, key: str) -> tuple[str, list[tuple[str, int]]]:
-        """Its text and headings; nothing, and a warning, where it cannot be read."""
+    def tree(self, key: str) -> Node | None:
+        """Return it as a tree; None, and a warning, where it cannot be read."""
         _, name = self._links.get(key, ("", ""))
         try:
             found = self._read(name) if name in self._archive.names else None
@@ -485,15 +488,13 @@ class _Chunks:
         if found is None:
             self._raw.warnings.append(f"An embedded part ({name or key or 'without a name'}) could not be read: its "
                                       "text is missing.")
-        return found or ("", [])
+        return found
 
-    def _read(self, name: str) -> tuple[str, list[tuple[str, int]]] | None:
+    def _read(self, name: str) -> Node | None:
         data = self._archive.read(name)
         if data.startswith(b"PK"):
-            if self._nested:
-                return None
-            body = _read_parts(GuardedZip(self._source, data), self._source, self._raw, nested=True)
-            return body.flow.text().replace(_BREAK, "\n\n"), body.headings
+            inner = None if self._nested else GuardedZip(self._source, data)
+            return None if inner is None else _read_parts(inner, self._source, self._raw, nested=True)
         if data.startswith(b"{\\rtf"):
             return None
         if data[:200].lstrip().lower().startswith(b"mime-version"):
@@ -503,11 +504,11 @@ class _Chunks:
                 return None
             data = pages[0]
         markup, _ = decode_html(data, self._source.name)
-        if not _HTML.search(markup[:4096]) and not name.lower().endswith(("htm", "html")):
-            return markup.strip(), []
-        page = html_text(markup)
-        self._raw.unread.add(page.unread)
-        return page.text(), page.headings
+        if _HTML.search(markup[:4096]) or name.lower().endswith(("htm", "html")):
+            return parse(markup)
+        plain = Builder()
+        plain.element("pre", markup.strip())
+        return plain.root
 
 
 def _links(archive: GuardedZip, source: Source) -> dict[str, _Link]:
@@ -538,7 +539,7 @@ def _notes(archive: GuardedZip, source: Source, body: _Body, links: dict[str, _L
         nonlocal current
         if local(name) == kind:
             current = value(attributes, "id") if value(attributes, "type") in ("", "normal") else ""
-            reader.flow = Flow()
+            reader.tree = Builder("aside")
         else:
             reader.start(name, attributes)
 
@@ -546,7 +547,7 @@ def _notes(archive: GuardedZip, source: Source, body: _Body, links: dict[str, _L
         if local(name) != kind:
             reader.end(name)
         elif current:
-            body.notes[kind][current] = reader.flow.line()
+            body.notes[kind][current] = reader.tree.root
 
     for part in _parts(archive, links, f"{kind}s"):
         try:
@@ -557,18 +558,18 @@ def _notes(archive: GuardedZip, source: Source, body: _Body, links: dict[str, _L
 
 def _around(
     archive: GuardedZip, source: Source, body: _Body, links: dict[str, _Link], kind: str, raw: Raw
-) -> list[str]:
-    """The texts of all page headers or footers, each once; page numbers are none."""
-    found: dict[str, str] = {}
+) -> list[Node]:
+    """All page headers or footers, each once; page numbers are none."""
+    found: dict[str, Node] = {}
     for part in _parts(archive, links, kind):
         reader = body.beside()
         try:
             parse_xml(archive.read(part), source, reader.start, reader.end, reader.text)
         except DamagedDocumentError:
             raw.warnings.append(f"A page {kind} of {source.name} is damaged and could not be read.")
-        text = reader.flow.text().replace(_BREAK, " ")
-        if not _PAGE_NUMBER.fullmatch(_solid(text)):
-            found.setdefault(_solid(text), text)
+        solid = _solid(reader.tree.root)
+        if not _PAGE_NUMBER.fullmatch(solid):
+            found.setdefault(solid, reader.tree.root)
     return list(found.values())
 
 

@@ -30,6 +30,7 @@ _BLOCKS = frozenset(
     "address hr body html details summary dialog legend hgroup menu center search".split()
 )
 _HEADINGS = frozenset("h1 h2 h3 h4 h5 h6".split())
+_LEVELS = frozenset(map(str, range(1, 11)))
 _MOST_HEADINGS, _LONGEST_HEADING = 20_000, 300
 _HIDING = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0(?![.\d])", re.IGNORECASE)
 _PAGE_NUMBERS = frozenset("pagenum pageno page-number pagebreak doc-pagebreak ltx_note_mark".split())
@@ -191,6 +192,8 @@ class HtmlText:
             self._flow.keep_close()
         elif name == "br":
             self._flow.line_break()
+        elif name == "wbr" and "page-break" in classes(node):
+            self._flow.page_break()
         elif name == "svg":
             self._drawing_counted = False
         elif name in _BLOCKS:
@@ -246,8 +249,9 @@ class HtmlText:
             self._flow.words("”" if name == "q" else ")")
 
     def _item(self, node: Node) -> str:
-        if printed := attribute(node, "data-mark"):
-            return f"{printed} "
+        if node.attrs and "data-mark" in node.attrs:  # the mark as the file prints it, "" for none
+            printed = attribute(node, "data-mark")
+            return f"{printed} " if printed else ""
         numbers = self._lists[-1] if self._lists else None
         if numbers is None:
             return "- "
@@ -336,7 +340,7 @@ def _level(node: Node) -> int:
         return int(node.name[1])
     if node.attrs and attribute(node, "role") == "heading":
         level = attribute(node, "aria-level")
-        return int(level) if level in ("1", "2", "3", "4", "5", "6") else 2
+        return int(level) if level in _LEVELS else 2
     return 0
 
 
@@ -373,4 +377,4 @@ def read_html(source: Source) -> Raw:
 
 def tidy(text: str) -> str:
     """No blanks at line ends, at most one blank line."""
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(line.rstrip() for line in text.split("\n"))).strip("\n")
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(line.rstrip(" \t") for line in text.split("\n"))).strip("\n")

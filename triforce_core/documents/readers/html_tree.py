@@ -34,8 +34,8 @@ def parse(markup: str) -> Node:
 class Builder:
     """A tree that a reader of another format writes: what would come of its HTML, without the HTML."""
 
-    def __init__(self) -> None:
-        self.root = self.here = Node("body")
+    def __init__(self, name: str = "body") -> None:
+        self.root = self.here = Node(name)
 
     def open(self, name: str, attributes: dict[str, str] | None = None) -> None:
         node = Node(name, {**attributes} if attributes else None)

@@ -38,7 +38,7 @@ class Table:
         while words and not words[-1]:
             words.pop()
         flow.separate(LINE)
-        flow.put(" | ".join(words).strip())
+        flow.put(" | ".join(words).replace("  ", " ").strip())  # "a | | c"
         flow.separate(LINE)
 
     def _spread(self, row: list[tuple[Flow, int, int]]) -> list[str]:
