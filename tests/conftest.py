@@ -74,7 +74,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def lengths_given() -> Iterator[None]:
     """Documents are opened without measuring what passes cost: half a second each, and of no use to a test that gives
     the lengths of drafts, or that drafts nothing."""
-    from triforce_core.draft_length.selector import DraftLengthSelector
+    from triforce_core.speculation.draft_length_selector import DraftLengthSelector
 
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(DraftLengthSelector, "measure", lambda *_: None)

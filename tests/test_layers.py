@@ -22,8 +22,6 @@ FLOORS = [
     {"kv_cache", "documents"},  # memory and text
     {"model", "prompt", "evidence"},
     {"speculation"},
-    {"drafters"},
-    {"draft_length"},
     {"engine"},
     {"research"},  # exists to be compared
     {"models"},  # checkpoints on this machine and elsewhere
@@ -173,7 +171,7 @@ print(*[name for name in sys.modules if name.startswith("triforce_core.research"
 
 def test_the_engine_asks_for_no_kind() -> None:
     """Of a drafter or a cache: what it needs is in their contracts. Build alone makes them."""
-    kinds = {node.name for folder in ("drafters", "kv_cache", "speculation", "research")
+    kinds = {node.name for folder in ("kv_cache", "speculation", "research")
              for file in modules(CORE / folder) for node in nodes(file) if isinstance(node, ast.ClassDef)}
     for path in modules(CORE / "engine"):
         for node in nodes(path):

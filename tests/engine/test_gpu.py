@@ -13,9 +13,6 @@ from engine.tiny import document, write_model
 
 from tests.model.quantised_folders import write_form
 from triforce_core.config import EngineConfig, SamplingParams
-from triforce_core.drafters.graph_buffers import GraphBuffers
-from triforce_core.drafters.graph_runner import GraphRunner
-from triforce_core.drafters.model import ModelOnCache
 from triforce_core.engine.attention_report import AttentionMass
 from triforce_core.events import RoundEvent
 from triforce_core.kernels import KV_BITS, REFERENCE, WEIGHT_KINDS
@@ -28,6 +25,9 @@ from triforce_core.research.engine import ResearchEngine
 from triforce_core.research.settings import ResearchConfig
 from triforce_core.research.tree_buffers import TreeBuffers
 from triforce_core.research.tree_runner import TreeRunner
+from triforce_core.speculation.graph_buffers import GraphBuffers
+from triforce_core.speculation.graph_runner import GraphRunner
+from triforce_core.speculation.model_drafter import ModelOnCache
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")]
 PLAIN = ResearchConfig(engine="autoregressive", verifier="coupled")

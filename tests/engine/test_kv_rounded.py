@@ -14,7 +14,6 @@ from model.tiny import LIKE_A_GPU, tiny_config
 from triforce_core.config import EngineConfig, SamplingParams
 from triforce_core.device.memory_plan import Room, Weights, Wish, make_plan
 from triforce_core.device.shard import ALONE
-from triforce_core.drafters.graph_runner import GraphRunner
 from triforce_core.engine import memory as planning
 from triforce_core.engine.loading import choose, fits, fitting
 from triforce_core.engine.memory import Planner
@@ -25,6 +24,7 @@ from triforce_core.kernels import HEAD_KIND, KV_BITS, REFERENCE, Kernels, bytes_
 from triforce_core.model import parse_config
 from triforce_core.research.engine import ResearchEngine
 from triforce_core.research.settings import ResearchConfig
+from triforce_core.speculation.graph_runner import GraphRunner
 
 SETTINGS = {"budget": 128, "recent": 48, "window": 32, "gamma1": 2, "gamma2": 5}
 GIB = 2**30

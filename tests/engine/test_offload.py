@@ -13,7 +13,6 @@ import torch
 from engine.tiny import document
 
 from triforce_core.config import EngineConfig, SamplingParams
-from triforce_core.drafters.model import MAX_GUIDED
 from triforce_core.engine.placement import modes
 from triforce_core.engine.plan import Plan, Situation, plan, prefill_chunk
 from triforce_core.errors import ConfigError
@@ -21,6 +20,7 @@ from triforce_core.events import DocumentOpened, Finished, PrefillProgress, Roun
 from triforce_core.kv_cache.offloaded import OffloadedCache
 from triforce_core.research.engine import ResearchEngine
 from triforce_core.research.settings import ResearchConfig
+from triforce_core.speculation.model_drafter import MAX_GUIDED
 
 SETTINGS = {"budget": 128, "recent": 48, "window": 32, "gamma1": 2, "gamma2": 10}
 PLAIN = ResearchConfig(engine="autoregressive", verifier="coupled")

@@ -11,15 +11,15 @@ from engine.tiny import document, pair_config
 
 from tests.model.tiny import attention, indexed_attention
 from triforce_core.config import SamplingParams
-from triforce_core.draft_length import selector
-from triforce_core.draft_length.controller import Costs
-from triforce_core.drafters.graph_runner import GraphRunner
 from triforce_core.engine import build, session
 from triforce_core.events import DocumentOpened, Finished, PrefillProgress, RoundEvent
 from triforce_core.kv_cache.retrieval_indexed import IndexedRetrievalCache
 from triforce_core.model.graphs import PassGraphs
 from triforce_core.research.engine import ResearchEngine
 from triforce_core.research.settings import ResearchConfig
+from triforce_core.speculation import draft_length_selector as selector
+from triforce_core.speculation.draft_length import Costs
+from triforce_core.speculation.graph_runner import GraphRunner
 
 SETTINGS = {"ngram": "off", "budget": 128, "recent": 48, "window": 32, "gamma1": 2, "gamma2": 5, "quotes": "off"}
 

@@ -12,13 +12,13 @@ from engine.tiny import document, pair_config
 
 from tests.model.tiny import attention, indexed_attention
 from triforce_core.config import SamplingParams, SpeculationConfig
-from triforce_core.draft_length import selector
-from triforce_core.draft_length.controller import Costs
 from triforce_core.engine import build, session, warm_up
 from triforce_core.engine.engine import Engine
 from triforce_core.engine.pipeline import COPY_LENGTHS, Pipeline
 from triforce_core.events import Finished, PrefillProgress, RoundEvent
 from triforce_core.model.graphs import PassGraphs
+from triforce_core.speculation import draft_length_selector as selector
+from triforce_core.speculation.draft_length import Costs
 
 KINDS = [{}, {"temperature": 0.7}, {"temperature": 0.7, "top_p": 0.9}]
 

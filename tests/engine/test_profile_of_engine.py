@@ -12,9 +12,6 @@ from engine.tiny import document, write_model
 
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.device.shard import Shard
-from triforce_core.draft_length import selector
-from triforce_core.draft_length.controller import Costs
-from triforce_core.draft_length.profile import Profile, Subject
 from triforce_core.engine import tune
 from triforce_core.engine.engine import Engine
 from triforce_core.engine.loading import full_cache
@@ -22,6 +19,9 @@ from triforce_core.errors import ConfigError
 from triforce_core.events import DocumentOpened, Finished, ModelInfo, RoundEvent
 from triforce_core.kernels.library import Compiled
 from triforce_core.sampling import Sampler
+from triforce_core.speculation import draft_length_selector as selector
+from triforce_core.speculation.cost_profile import Profile, Subject
+from triforce_core.speculation.draft_length import Costs
 
 COSTS = Costs(10.0, ((3, 12.0), (33, 40.0)), 5.0, 0.5)
 SMALL = {"budget": 128, "recent": 48, "window": 32, "quotes": "off", "ngram": "off"}

@@ -16,7 +16,6 @@ from engine.tiny import pair_config as config
 
 from triforce_core.config import SamplingParams, SpeculationConfig
 from triforce_core.documents.document import Document
-from triforce_core.drafters.model import ModelOnCache
 from triforce_core.engine.engine import Engine
 from triforce_core.engine.left_conversations import LeftConversations
 from triforce_core.engine.session import Question
@@ -28,6 +27,7 @@ from triforce_core.model import load_model
 from triforce_core.research.independent_tier import IndependentTier
 from triforce_core.sampling import Sampler
 from triforce_core.speculation.drafter import NoDrafter
+from triforce_core.speculation.model_drafter import ModelOnCache
 from triforce_core.speculation.round import speculate
 
 # Lengths are given: random weights agree so seldom that drafting would soon be left alone.

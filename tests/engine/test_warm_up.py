@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from engine.tiny import write_model
 
-from triforce_core.drafters.model import ModelOnCache
 from triforce_core.engine.warm_up import any_width, questions
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.model import load_model
+from triforce_core.speculation.model_drafter import ModelOnCache
 
 
 def test_nothing_of_a_rehearsal_stays(tmp_path):

@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from tests.model.tiny import VOCAB, tiny_llama
-from triforce_core.drafters.model import ModelOnCache
 from triforce_core.errors import ContextTooLongError
 from triforce_core.kv_cache.base import KVCache
 from triforce_core.kv_cache.full import FullCache
@@ -25,6 +24,7 @@ from triforce_core.research.chunk_means import ChunkMeans
 from triforce_core.research.growing_model import GrowingModel
 from triforce_core.research.heavy_hitter import HeavyHitterCache
 from triforce_core.research.top_k import TopKCache
+from triforce_core.speculation.model_drafter import ModelOnCache
 
 MODEL = tiny_llama(num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)
 ONE_LAYER = tiny_llama(num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2)

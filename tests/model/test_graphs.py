@@ -10,7 +10,6 @@ import torch
 from model.tiny import LIKE_A_GPU, VOCAB, Watch, tiny_llama
 from torch import Tensor
 
-from triforce_core.drafters.model import ModelOnCache
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.kv_cache.full_rows import RowsCache
 from triforce_core.kv_cache.retrieval_indexed import IndexedRetrievalCache
@@ -18,6 +17,7 @@ from triforce_core.kv_cache.staging import StagingCache
 from triforce_core.kv_cache.streaming import StreamingCache
 from triforce_core.model import Llama
 from triforce_core.model.graphs import Outputs, PassGraphs
+from triforce_core.speculation.model_drafter import ModelOnCache
 from triforce_core.speculation.tree import sees
 
 

@@ -7,7 +7,6 @@ import torch
 from engine.tiny import document, write_model
 
 from triforce_core.config import EngineConfig, SamplingParams
-from triforce_core.drafters.model import ModelOnCache
 from triforce_core.engine.attention_report import AttentionMass
 from triforce_core.engine.plan import Situation
 from triforce_core.errors import ConfigError
@@ -18,6 +17,7 @@ from triforce_core.research.accumulated_mass import AccumulatedMass
 from triforce_core.research.engine import ResearchEngine
 from triforce_core.research.plan import plan
 from triforce_core.research.settings import ResearchConfig
+from triforce_core.speculation.model_drafter import ModelOnCache
 
 # The lengths are given: a model of random weights would soon draft nothing.
 LENGTHS = {"gamma1": 2, "gamma2": 10}

@@ -10,13 +10,12 @@ from itertools import pairwise
 
 import pytest
 import torch
-from drafters.grown import PARAMS, WIDE, Grown, paths
+from speculation.grown import PARAMS, WIDE, Grown, paths
 from speculation.probs import ANY_SHAPE
 
-from tests.drafters.test_graph_runner import START, TARGET, run_again, same
 from tests.model.tiny import LIKE_A_GPU, VOCAB, tiny_llama
+from tests.speculation.test_graph_runner import START, TARGET, run_again, same
 from triforce_core.config import SamplingParams
-from triforce_core.drafters.graph_buffers import GraphBuffers
 from triforce_core.kv_cache.retrieval_copied import RetrievalCache
 from triforce_core.kv_cache.retrieval_indexed import IndexedRetrievalCache
 from triforce_core.research.device_tree import DeviceTree
@@ -25,6 +24,7 @@ from triforce_core.research.tree_runner import TreeRunner
 from triforce_core.research.tree_shape import TreeShape, sequoia
 from triforce_core.sampling import Sampler, SeededChance
 from triforce_core.speculation import tree
+from triforce_core.speculation.graph_buffers import GraphBuffers
 from triforce_core.speculation.round import speculate
 
 

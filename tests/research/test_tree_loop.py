@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import torch
-from drafters.grown import PARAMS, WIDE, Grown
+from speculation.grown import PARAMS, WIDE, Grown
 from speculation.probs import ANY_SHAPE, OnTensors
 from speculation.toy import enumerate_exactly, total_variation
 
-from tests.drafters.test_graph_runner import START, run_again, same
 from tests.model.tiny import VOCAB
+from tests.speculation.test_graph_runner import START, run_again, same
 from triforce_core.config import SamplingParams
 from triforce_core.research import tree_verifier
 from triforce_core.research.siblings import siblings_on_tensors

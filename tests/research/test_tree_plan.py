@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from drafters.grown import WIDE
+from speculation.grown import WIDE
 
 from triforce_core.research.tree_schedule import Bounds, plan
 from triforce_core.research.tree_shape import TreeShape, sequoia

@@ -11,8 +11,6 @@ from engine.tiny import document, write_model
 
 from tests.model.tiny import attention, indexed_attention
 from triforce_core.config import EngineConfig, SamplingParams
-from triforce_core.drafters.graph_runner import GraphRunner
-from triforce_core.drafters.hierarchical import HierarchicalDrafter
 from triforce_core.engine.plan import Plan, Situation
 from triforce_core.errors import ConfigError
 from triforce_core.events import Finished, RoundEvent
@@ -24,6 +22,8 @@ from triforce_core.research.engine import ResearchEngine
 from triforce_core.research.plan import ResearchPlan, TreeSettings, plan
 from triforce_core.research.settings import ResearchConfig
 from triforce_core.research.tree_runner import TreeRunner
+from triforce_core.speculation.graph_runner import GraphRunner
+from triforce_core.speculation.hierarchical import HierarchicalDrafter
 
 SETTINGS = {"budget": 128, "recent": 48, "window": 32}
 MADE = {"ordinary": {}, "offloaded": {"mode": "offload", "device": "cpu", "resident_layers": 1}, "in place": {},

@@ -24,9 +24,6 @@ from speculation.probs import (
 from speculation.toy import Settling, TableModel, enumerate_exactly, total_variation
 
 from triforce_core.config import SamplingParams
-from triforce_core.drafters.hierarchical import HierarchicalDrafter
-from triforce_core.drafters.model import ModelDrafter
-from triforce_core.drafters.router import Router
 from triforce_core.research import siblings
 from triforce_core.research.lenience import lenient
 from triforce_core.research.siblings import draw_at_once, draw_one_by_one, siblings_on_tensors
@@ -35,7 +32,10 @@ from triforce_core.research.tree_shape import TreeShape, chains, choose, sequoia
 from triforce_core.research.tree_verifier import for_trees
 from triforce_core.sampling import Sampler
 from triforce_core.speculation.drafter import Drafter, NoDrafter
+from triforce_core.speculation.hierarchical import HierarchicalDrafter
+from triforce_core.speculation.model_drafter import ModelDrafter
 from triforce_core.speculation.round import speculate
+from triforce_core.speculation.router import Router
 from triforce_core.speculation.verifier import verify_tokens
 
 # The third has more siblings than there are tokens; in the last an only child has children.

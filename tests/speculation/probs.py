@@ -9,12 +9,12 @@ import torch
 from speculation.toy import Settling, TableModel, enumerate_exactly, total_variation
 
 from triforce_core.config import SamplingParams
-from triforce_core.drafters.hierarchical import HierarchicalDrafter
-from triforce_core.drafters.model import ModelDrafter
-from triforce_core.drafters.prompt_lookup import PromptLookupDrafter, TextIndex
 from triforce_core.events import TierCount
 from triforce_core.research.tree_verifier import for_trees
 from triforce_core.sampling import Sampler
+from triforce_core.speculation.hierarchical import HierarchicalDrafter
+from triforce_core.speculation.model_drafter import ModelDrafter
+from triforce_core.speculation.prompt_lookup import PromptLookupDrafter, TextIndex
 from triforce_core.speculation.round import speculate
 from triforce_core.speculation.verifier import verify
 

@@ -8,8 +8,8 @@ from speculation.probs import BOUND, PARAMS, START, completed, models, plain_pro
 from speculation.toy import enumerate_exactly, total_variation
 
 from triforce_core.config import SamplingParams
-from triforce_core.draft_length.controller import Candidates, Controller, Costs, Prior, RoundSeen
 from triforce_core.sampling import Sampler
+from triforce_core.speculation.draft_length import Candidates, Controller, Costs, Prior, RoundSeen
 from triforce_core.speculation.drafter import NoDrafter
 from triforce_core.speculation.round import speculate
 

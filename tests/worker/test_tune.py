@@ -11,10 +11,10 @@ from engine.tiny import document, write_model
 
 from triforce_core import __main__ as cli
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
-from triforce_core.draft_length import selector
-from triforce_core.draft_length.controller import Costs
 from triforce_core.engine.engine import Engine
 from triforce_core.events import DocumentOpened, Finished, ModelInfo, PrefillProgress
+from triforce_core.speculation import draft_length_selector as selector
+from triforce_core.speculation.draft_length import Costs
 from triforce_core.worker.client import EngineClient
 from ui.server import preflight
 from ui.state.arguments import engine_config, parse

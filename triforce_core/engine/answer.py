@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
 
-from ..draft_length.controller import Selection
 from ..events import (
     AttendedChunk,
     Finished,
@@ -21,6 +20,7 @@ from ..evidence.answering import AnswerPlan
 from ..metrics import answer_stats
 from ..prompt.builder import DocumentPrompt
 from ..sampling.quote_matcher import QuoteConstraint
+from ..speculation.draft_length import Selection
 from .attention_report import AttentionReport
 from .decode_loop import Step
 from .plan import Plan

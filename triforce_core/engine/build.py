@@ -8,11 +8,6 @@ from typing import Any, cast
 from torch import Tensor
 
 from ..config import SpeculationConfig
-from ..drafters.graph_runner import GraphRunner
-from ..drafters.hierarchical import HierarchicalDrafter
-from ..drafters.model import MAX_GUIDED, ModelDrafter, ModelOnCache
-from ..drafters.prompt_lookup import PromptLookupDrafter, TextIndex
-from ..drafters.router import Router
 from ..errors import ConfigError
 from ..kernels import WEIGHT_KINDS
 from ..kv_cache.full import FullCache
@@ -21,6 +16,11 @@ from ..kv_cache.retrieval_indexed import IndexedRetrievalCache
 from ..model import Llama
 from ..model.graphs import CudaCapture
 from ..speculation.drafter import Drafter, NoDrafter
+from ..speculation.graph_runner import GraphRunner
+from ..speculation.hierarchical import HierarchicalDrafter
+from ..speculation.model_drafter import MAX_GUIDED, ModelDrafter, ModelOnCache
+from ..speculation.prompt_lookup import PromptLookupDrafter, TextIndex
+from ..speculation.router import Router
 from .attention_report import MASS_ROWS, AttentionMass
 from .draft_model import DraftPrefill, on_streaming, prefill_bytes
 from .loading import Loaded

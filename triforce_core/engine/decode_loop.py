@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 
-from ..draft_length.controller import Selection
-from ..drafters.model import QUOTE, ModelOnCache
 from ..events import RankCount, TierCount
 from ..kv_cache.full import FullCache
 from ..model import Llama
 from ..sampling import Sampler
+from ..speculation.draft_length import Selection
+from ..speculation.model_drafter import QUOTE, ModelOnCache
 from ..speculation.round import Round, speculate
 from .attention_report import AttentionReport
 from .pipeline import Pipeline

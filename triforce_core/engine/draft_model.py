@@ -8,12 +8,12 @@ from dataclasses import replace
 from torch import Tensor
 
 from ..device.shard import Shard
-from ..drafters.model import ModelOnCache
 from ..events import PrefillProgress
 from ..kv_cache.cross_model import CrossModelCache
 from ..kv_cache.full import FullCache
 from ..kv_cache.streaming import StreamingCache
 from ..model import Llama
+from ..speculation.model_drafter import ModelOnCache
 from .prefill import prefill
 
 # Tokens of a pass when the small model reads, and before them that it attends: 2,048 and as many did no better.

@@ -17,8 +17,6 @@ from ..device.capability import describe, read_capability
 from ..device.memory import give_back, ran_out, read_use
 from ..device.shard import ALONE, Shard, require_gpus
 from ..documents.document import Document
-from ..draft_length.profile import Profile
-from ..drafters.model import ModelOnCache
 from ..errors import ConfigError, ContextTooLongError, NotEnoughDiskError, NotEnoughMemoryError
 from ..events import (
     DocumentFit,
@@ -36,6 +34,8 @@ from ..kv_cache.full import FullCache
 from ..kv_cache.snapshot import SnapshotKey, SnapshotStore, prefix_digests, token_digest
 from ..kv_cache.versions import KV_VERSION, PROMPT_VERSION
 from ..prompt.builder import DocumentPrompt, PromptBuilder
+from ..speculation.cost_profile import Profile
+from ..speculation.model_drafter import ModelOnCache
 from .build import Parts
 from .left_conversations import LeftConversations
 from .loading import Loaded, choose, fingerprint, full_cache, load

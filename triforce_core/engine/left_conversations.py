@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..drafters.model import ModelOnCache
 from ..kv_cache.full import FullCache
 from ..kv_cache.prefix import shared_prefix
+from ..speculation.model_drafter import ModelOnCache
 
 MOST_BYTES = 128 * 2**20  # of all of them together, on each rank
 WORTH_KEEPING = 64  # tokens: fewer are soon read again

@@ -17,7 +17,6 @@ from ..device.memory import give_back, limit_device_memory, ran_out, return_free
 from ..device.memory_plan import Weights
 from ..device.shard import ALONE, Shard
 from ..device.speed import modelled_rate
-from ..drafters.model import ModelOnCache
 from ..errors import ConfigError, ModelNotFoundError, NotEnoughMemoryError, TokenizerMismatchError
 from ..events import Fit, LoadProgress, MemoryPlan, ModelInfo
 from ..kernels import (
@@ -35,6 +34,7 @@ from ..kv_cache.offloaded import OffloadedCache
 from ..kv_cache.snapshot import fingerprint_files
 from ..model import Llama, ModelConfig, find_model, in_groups, load_model, read_config, stored_form, weight_files
 from ..model.sharded import local_config
+from ..speculation.model_drafter import ModelOnCache
 from ..tokenizer import Tokenizer
 from .memory import Planner, limit_bytes, make_wish
 from .placement import attention_words, device_name, modes, number_type, place

@@ -11,12 +11,12 @@ from torch import Tensor
 from ..device.side_stream import SideStream
 from ..device.stage_clock import StageClock
 from ..device.threads import single_thread
-from ..draft_length.controller import Selection
-from ..drafters.model import ModelOnCache
 from ..events import PrefillProgress
 from ..kv_cache.cross_model import CrossModelCache
 from ..kv_cache.full import FullCache
+from ..speculation.draft_length import Selection
 from ..speculation.drafter import Drafter, NoDrafter
+from ..speculation.model_drafter import ModelOnCache
 from ..speculation.verifier import Verifier, verify
 from .attention_report import AttentionMass
 from .draft_model import mark

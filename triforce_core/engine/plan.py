@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from ..config import EngineConfig, SpeculationConfig
-from ..draft_length.controller import Candidates
-from ..drafters.model import MAX_GUIDED
-from ..drafters.prompt_lookup import MOST_COPIED
 from ..kernels import BATCH_INVARIANT_ROWS
+from ..speculation.draft_length import Candidates
+from ..speculation.model_drafter import MAX_GUIDED
+from ..speculation.prompt_lookup import MOST_COPIED
 
 # The copy of the weights that "auto" makes: int8 keeps the retrieval tier's acceptance. int4 passes are an eighth
 # shorter, but of the built-in model's tokens 12 to 27 % are then refused instead of 3 to 8 % (temperature 0).

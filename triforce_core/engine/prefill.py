@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from time import perf_counter
 
-from ..drafters.model import ModelOnCache
 from ..events import PrefillProgress, PrefillStage
 from ..kernels import AttentionObserver
 from ..kv_cache.full import FullCache
 from ..kv_cache.snapshot import DamagedSnapshot, Snapshot, SnapshotKey, SnapshotStore
+from ..speculation.model_drafter import ModelOnCache
 
 # The newest prompt tokens, always read again in a pass of their own: their attention chooses the first chunks,
 # and a question asked twice from the same cache takes the same passes.

@@ -8,10 +8,6 @@ from time import perf_counter
 
 from ..config import SamplingParams, SpeculationConfig
 from ..device.stage_clock import Moment
-from ..draft_length.controller import Selection
-from ..draft_length.profile import Profile
-from ..draft_length.selector import DraftLengthSelector
-from ..drafters.model import ModelOnCache
 from ..errors import ContextTooLongError
 from ..events import Finished, FinishReason, PrefillProgress, QuoteEvent, RoundEvent, TextDelta, Turn
 from ..evidence.answering import AnswerPlan
@@ -22,6 +18,10 @@ from ..prompt.builder import DocumentPrompt
 from ..sampling import Sampler
 from ..sampling.quote_masks import AnyWords, QuoteMasks
 from ..sampling.quote_matcher import QuoteConstraint
+from ..speculation.cost_profile import Profile
+from ..speculation.draft_length import Selection
+from ..speculation.draft_length_selector import DraftLengthSelector
+from ..speculation.model_drafter import ModelOnCache
 from .answer import Answer, Prompt
 from .attention_report import AttentionReport
 from .build import DocumentParts, Parts, plan_for

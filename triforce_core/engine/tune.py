@@ -17,14 +17,14 @@ from ..config import SamplingParams, SpeculationConfig
 from ..device.capability import read_capability
 from ..device.memory import give_back, ran_out
 from ..device.shard import Shard
-from ..draft_length.profile import Profile, Subject
-from ..draft_length.selector import DraftLengthSelector
-from ..drafters.model import ModelOnCache
 from ..errors import NotEnoughMemoryError
 from ..events import MemoryPlan, PrefillProgress
 from ..kernels import compiled
 from ..kv_cache.full import FullCache
 from ..sampling import Sampler
+from ..speculation.cost_profile import Profile, Subject
+from ..speculation.draft_length_selector import DraftLengthSelector
+from ..speculation.model_drafter import ModelOnCache
 from .attention_report import MASS_ROWS, AttentionMass
 from .build import DocumentParts, Parts, plan_for
 from .loading import Loaded, full_cache

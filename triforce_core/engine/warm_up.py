@@ -8,12 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..config import SamplingParams
-from ..draft_length.controller import Selection
-from ..draft_length.selector import DraftLengthSelector
-from ..drafters.model import ModelOnCache
 from ..model.graphs import CAPTURED_WIDTHS
 from ..sampling import Sampler
 from ..sampling.quote_matcher import QuoteConstraint
+from ..speculation.draft_length import Selection
+from ..speculation.draft_length_selector import DraftLengthSelector
+from ..speculation.model_drafter import ModelOnCache
 from .attention_report import AttentionMass
 from .pipeline import COPY_LENGTHS, Pipeline
 from .prefill import OBSERVED

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..drafters.acceptance_estimator import AcceptanceEstimator, fared
-from ..drafters.model import ModelOnCache
-from ..drafters.prompt_lookup import MOST_COPIED, PromptLookupDrafter, TextIndex
 from ..sampling import Sampler
+from ..speculation.acceptance_estimator import AcceptanceEstimator, fared
 from ..speculation.draft import Draft
 from ..speculation.drafter import Drafter, DraftStats
+from ..speculation.model_drafter import ModelOnCache
+from ..speculation.prompt_lookup import MOST_COPIED, PromptLookupDrafter, TextIndex
 from ..speculation.verifier import Verifier, verify_tokens
 from .independent_tier import IndependentTier
 

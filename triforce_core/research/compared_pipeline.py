@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 from torch import Tensor
 
-from ..drafters.model import ModelOnCache
 from ..engine.attention_report import AttentionMass
 from ..engine.loading import Loaded
 from ..engine.pipeline import ChosenCache, Pipeline, PipelineParts
@@ -14,6 +13,7 @@ from ..engine.plan import Plan
 from ..engine.prefill import OBSERVED, prefill
 from ..events import PrefillProgress
 from ..kv_cache.full import FullCache
+from ..speculation.model_drafter import ModelOnCache
 from .accumulated_mass import AccumulatedMass
 from .chunk_means import ChunkMeans, LastQueries
 

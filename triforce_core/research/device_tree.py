@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 
 from ..device.stage_clock import StageClock
-from ..drafters.graph_buffers import REREAD
-from ..drafters.graph_model import GraphModel
 from ..model.graphs import Capture
 from ..sampling import Sampler, SamplingKind
 from ..speculation.draft import Draft
 from ..speculation.drafter import Drafter, DraftStats
+from ..speculation.graph_buffers import REREAD
+from ..speculation.graph_model import GraphModel
 from .siblings import siblings_on_tensors
 from .tree_buffers import TreeBuffers, branch
 from .tree_drafter import TreeDrafter

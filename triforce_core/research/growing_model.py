@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from ..drafters.model import ModelOnCache
+from ..speculation.model_drafter import ModelOnCache
 from ..speculation.tree import sees
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..drafters.hierarchical import HierarchicalDrafter
+from ..speculation.hierarchical import HierarchicalDrafter
 
 
 class IndependentTier(HierarchicalDrafter):

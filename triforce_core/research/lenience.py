@@ -20,12 +20,12 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from ..drafters.graph_buffers import GraphBuffers
-from ..drafters.graph_runner import GraphRunner
-from ..drafters.hierarchical import HierarchicalDrafter
 from ..model.graphs import Capture
 from ..sampling import Sampler, SamplingKind
 from ..speculation.draft import Draft
+from ..speculation.graph_buffers import GraphBuffers
+from ..speculation.graph_runner import GraphRunner
+from ..speculation.hierarchical import HierarchicalDrafter
 from ..speculation.verifier import Verified, Verifier, agree, drafted_probs, tested, verify_tokens
 
 

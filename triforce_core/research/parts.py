@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..drafters.hierarchical import HierarchicalDrafter
-from ..drafters.model import ModelDrafter, ModelOnCache
-from ..drafters.prompt_lookup import MOST_COPIED
 from ..engine.attention_report import MASS_ROWS
 from ..engine.build import DocumentParts, Parts, runs_on_graphs
 from ..engine.draft_model import on_streaming
@@ -17,6 +14,9 @@ from ..errors import ConfigError
 from ..kv_cache.full import FullCache
 from ..model import Llama
 from ..speculation.drafter import Drafter
+from ..speculation.hierarchical import HierarchicalDrafter
+from ..speculation.model_drafter import ModelDrafter, ModelOnCache
+from ..speculation.prompt_lookup import MOST_COPIED
 from ..speculation.verifier import verify
 from .accumulated_mass import AccumulatedMass
 from .cascade import with_ngrams

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..config import SpeculationConfig
-from ..drafters.prompt_lookup import MOST_COPIED
 from ..engine import plan as usual
 from ..engine.plan import Plan, Situation
+from ..speculation.prompt_lookup import MOST_COPIED
 from .settings import HEAVY_HITTERS, ResearchConfig, fields_of
 
 # What the caches attend, in words.

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..drafters.graph_buffers import GraphBuffers
-from ..drafters.graph_model import GraphModel
 from ..model.graphs import DeviceSlots
 from ..sampling import Sampler, SamplingKind
+from ..speculation.graph_buffers import GraphBuffers
+from ..speculation.graph_model import GraphModel
 from .tree_schedule import Bounds, TreePlan
 
 _PASS, _STARTS, _HEAD = 0, 1, 3  # the next pass; position and slot of the root

@@ -12,12 +12,12 @@ from time import perf_counter
 
 from torch import Tensor
 
-from ..drafters.model import MAX_GUIDED, QUOTE, ModelOnCache
 from ..events import RankCount
 from ..sampling import Sampler
 from ..speculation import tree
 from ..speculation.draft import Draft
 from ..speculation.drafter import Drafter, DraftStats
+from ..speculation.model_drafter import MAX_GUIDED, QUOTE, ModelOnCache
 from .growing_model import GrowingModel
 from .siblings import draw
 from .tree_shape import chains, sequoia

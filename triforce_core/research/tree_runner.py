@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 
 from ..device.stage_clock import StageClock
-from ..drafters.graph_buffers import REREAD, GraphBuffers, Tally, Written
-from ..drafters.graph_model import GraphModel
-from ..drafters.hierarchical import HierarchicalDrafter
 from ..events import TierCount
 from ..model.graphs import Capture
 from ..sampling import Sampler, SamplingKind
 from ..speculation.draft import Draft
 from ..speculation.drafter import Drafter, DraftStats
+from ..speculation.graph_buffers import REREAD, GraphBuffers, Tally, Written
+from ..speculation.graph_model import GraphModel
+from ..speculation.hierarchical import HierarchicalDrafter
 from .device_tree import DeviceTree
 from .tree_buffers import TreeBuffers, branch
 from .tree_schedule import TreePlan

@@ -20,7 +20,7 @@ from .verifier import Verifier, verify
 
 
 class CachedModel(Protocol):
-    """A model with one cache, as a round needs it (``drafters.model.ModelOnCache`` is the real one)."""
+    """A model with one cache, as a round needs it (``speculation.model_drafter.ModelOnCache`` is the real one)."""
 
     @property
     def room(self) -> int:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from triforce_core.draft_length.controller import Costs
-from triforce_core.draft_length.profile import Profile, Subject
+from triforce_core.speculation.cost_profile import Profile, Subject
+from triforce_core.speculation.draft_length import Costs
 
 HERE = Subject({"CPU": "EPYC", "threads": "2"}, "weights", "small weights")
 COSTS = Costs(10.0, ((3, 12.0), (33, 40.0)), 4.0, 0.5)

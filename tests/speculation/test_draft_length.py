@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from triforce_core.draft_length.controller import Candidates, Controller, Costs, Prior, RoundSeen, Selection, can_pay
-from triforce_core.draft_length.selector import ERROR_RATES
+from triforce_core.speculation.draft_length import Candidates, Controller, Costs, Prior, RoundSeen, Selection, can_pay
+from triforce_core.speculation.draft_length_selector import ERROR_RATES
 
 LENGTHS = (2, 4, 6, 8, 12, 16, 24)
 FLAT = ((1, 20.0), (33, 24.0))

@@ -11,10 +11,10 @@ import numpy as np
 
 from ..kv_cache.prefix import shared_prefix
 from ..sampling import Sampler
-from ..speculation.draft import Draft
-from ..speculation.drafter import Drafter, DraftStats
 from .acceptance_estimator import AcceptanceEstimator, fared
-from .model import MAX_GUIDED, QUOTE
+from .draft import Draft
+from .drafter import Drafter, DraftStats
+from .model_drafter import MAX_GUIDED, QUOTE
 from .suffix_automaton import SuffixAutomaton
 
 NGRAM = "n-gram"

@@ -16,7 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from .controller import Costs
+from .draft_length import Costs
 
 _VERSION = 1  # raise it when older measurements mean something else
 _NEVER = "not measured on this machine yet"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.drafters.test_prompt_lookup import Fussy
 from tests.research.test_cascade import DOCUMENT, GREEDY, Fixed
+from tests.speculation.test_prompt_lookup import Fussy
 from triforce_core.config import SamplingParams
-from triforce_core.drafters.prompt_lookup import NGRAM, PromptLookupDrafter, TextIndex
-from triforce_core.drafters.router import Router
 from triforce_core.sampling import Sampler
+from triforce_core.speculation.prompt_lookup import NGRAM, PromptLookupDrafter, TextIndex
+from triforce_core.speculation.router import Router
 
 LONG = [*range(10, 90), 5, 6, 7]
 REPEATED = [*LONG, *LONG]

@@ -9,16 +9,16 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from ..device.shard import Shard
-from ..drafters.model import QUOTE, ModelOnCache
-from ..drafters.prompt_lookup import NGRAM
 from ..events import RoundEvent
 from ..kernels import AttentionObserver
 from ..sampling import Sampler
-from ..speculation.draft import Draft
-from ..speculation.drafter import Drafter, NoDrafter
-from ..speculation.round import Round, speculate
-from .controller import Candidates, Controller, Costs, Prior, RoundSeen, Selection, can_pay
-from .profile import Profile
+from .cost_profile import Profile
+from .draft import Draft
+from .draft_length import Candidates, Controller, Costs, Prior, RoundSeen, Selection, can_pay
+from .drafter import Drafter, NoDrafter
+from .model_drafter import QUOTE, ModelOnCache
+from .prompt_lookup import NGRAM
+from .round import Round, speculate
 
 # What is assumed before anything was seen: priors, soon overruled. Measured with the built-in pair at 30,000 tokens.
 _RIGHT, _OTHER = {"retrieval": 0.95, "none": 0.5}, 0.85

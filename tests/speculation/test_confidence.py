@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from triforce_core.draft_length.controller import Candidates, Controller, Costs, Prior, RoundSeen, Selection
+from triforce_core.speculation.draft_length import Candidates, Controller, Costs, Prior, RoundSeen, Selection
 
 HOPED = (0.3, 0.12, 0.06, 0.04, 0.02, 0.005)
 COSTS = Costs(20.0, ((1, 20.0), (33, 24.0)), 3.0, 1.0)

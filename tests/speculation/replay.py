@@ -6,7 +6,7 @@ left one choice. right: how likely the full cache accepts what the retrieval tie
 before it, once for each of ``AGO``: so many tokens after its chunks were chosen. below: how likely the retrieval tier
 accepts the small model's token. At temperature 0 both are 0 or 1, above it the share of the two laws that is common to
 both (the chance of rejection sampling). sure: how sure the retrieval tier was, for each row of right (see
-``Draft.confidence``). Base64's letters are 0 to 63 of 63. ``tests.draft_length.record`` makes them."""
+``Draft.confidence``). Base64's letters are 0 to 63 of 63. ``tests.speculation.record`` makes them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
-from triforce_core.draft_length.controller import Controller, Costs, RoundSeen, Selection
-from triforce_core.drafters.model import MAX_GUIDED
+from triforce_core.speculation.draft_length import Controller, Costs, RoundSeen, Selection
+from triforce_core.speculation.model_drafter import MAX_GUIDED
 
 WORKLOADS = ("continue", "questions", "summary", "code", "table")
 TEMPERATURES = (0.0, 0.6, 1.0)

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 
 from ..events import TierCount
 from ..sampling import Sampler
-from ..speculation.draft import Draft
-from ..speculation.drafter import Drafter, DraftStats
-from ..speculation.round import speculate
-from ..speculation.verifier import Verifier, verify_tokens
-from .model import ModelOnCache, SteppingDrafter
+from .draft import Draft
+from .drafter import Drafter, DraftStats
+from .model_drafter import ModelOnCache, SteppingDrafter
+from .round import speculate
+from .verifier import Verifier, verify_tokens
 
 
 class HierarchicalDrafter(SteppingDrafter):

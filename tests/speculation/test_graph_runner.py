@@ -12,9 +12,6 @@ import torch
 
 from tests.model.tiny import LIKE_A_GPU, VOCAB, tiny_llama
 from triforce_core.config import SamplingParams
-from triforce_core.drafters.graph_runner import GraphRunner
-from triforce_core.drafters.hierarchical import HierarchicalDrafter
-from triforce_core.drafters.model import ModelDrafter, ModelOnCache
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.kv_cache.retrieval_copied import RetrievalCache
 from triforce_core.kv_cache.retrieval_indexed import IndexedRetrievalCache
@@ -23,6 +20,9 @@ from triforce_core.research.lenience import LenientRunner, lenient
 from triforce_core.sampling import Sampler, SeededChance
 from triforce_core.speculation.draft import Draft
 from triforce_core.speculation.drafter import Drafter, NoDrafter
+from triforce_core.speculation.graph_runner import GraphRunner
+from triforce_core.speculation.hierarchical import HierarchicalDrafter
+from triforce_core.speculation.model_drafter import ModelDrafter, ModelOnCache
 from triforce_core.speculation.round import speculate
 
 TARGET = tiny_llama(kernels=LIKE_A_GPU, num_key_value_heads=2)

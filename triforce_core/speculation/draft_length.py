@@ -20,7 +20,7 @@ from itertools import accumulate, pairwise
 from math import ceil
 from operator import mul
 
-from ..speculation.drafter import KeepGoing
+from .drafter import KeepGoing
 
 _KEPT = 0.97  # of what is known, with every round: texts change
 _EDGES = (0.3, 0.5, 0.7, 0.9, 0.98)  # of how sure a tier is

@@ -9,10 +9,10 @@ import torch
 from engine.tiny import document, write_model
 
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
-from triforce_core.draft_length import selector
-from triforce_core.draft_length.controller import Costs
 from triforce_core.engine.engine import Engine
 from triforce_core.events import Finished, RoundEvent
+from triforce_core.speculation import draft_length_selector as selector
+from triforce_core.speculation.draft_length import Costs
 
 SETTINGS = {"budget": 128, "recent": 48, "window": 32, "quotes": "off", "pace": "on", "ngram": "off"}
 # A verdict that costs as much as drafting a hundred tokens: long drafts are worth a try even of random weights.

@@ -15,9 +15,9 @@ from ..kv_cache.base import KVCache
 from ..kv_cache.prefix import shared_prefix
 from ..kv_cache.staging import StagingCache
 from ..sampling import Sampler, chances
-from ..speculation import tree
-from ..speculation.draft import Draft
-from ..speculation.drafter import Drafter, DraftStats, KeepGoing
+from . import tree
+from .draft import Draft
+from .drafter import Drafter, DraftStats, KeepGoing
 
 if TYPE_CHECKING:
     from ..kernels import AttentionObserver

@@ -9,7 +9,7 @@ from torch import Tensor
 from ..kv_cache.staging import StagingCache
 from ..model.graphs import DeviceSlots
 from ..sampling import DeviceSampling, DrawnChance, SamplingKind, confidence
-from .model import ModelOnCache
+from .model_drafter import ModelOnCache
 
 
 class GraphModel:

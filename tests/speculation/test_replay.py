@@ -9,7 +9,7 @@ from math import exp, log
 
 import pytest
 
-from tests.draft_length.replay import (
+from tests.speculation.replay import (
     MEASURED,
     ON_A_GPU,
     STEPS,
@@ -19,9 +19,9 @@ from tests.draft_length.replay import (
     Replay,
     Trace,
 )
-from triforce_core.draft_length.controller import Candidates, Controller, Selection
-from triforce_core.draft_length.selector import expected_prior
 from triforce_core.kernels import BATCH_INVARIANT_ROWS
+from triforce_core.speculation.draft_length import Candidates, Controller, Selection
+from triforce_core.speculation.draft_length_selector import expected_prior
 
 GAMMA2S = (2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 28)
 LENGTHS = (2, 4, 6, 8, 12, 16, 24, 32)  # on a GPU

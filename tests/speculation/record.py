@@ -1,4 +1,4 @@
-"""Records what ``replay`` drafts again: ``python -m tests.draft_length.record BOOK [BOOK ...]``.
+"""Records what ``replay`` drafts again: ``python -m tests.speculation.record BOOK [BOOK ...]``.
 
 The built-in pair answers on this machine's CPU; then each of its tokens is asked of all three tiers with the true text
 before it: of the full cache, of the small model, and of the retrieval tier for as long as one choice of chunks may
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.draft_length.replay import AGO, LETTERS, LIMIT, TEMPERATURES
+from tests.speculation.replay import AGO, LETTERS, LIMIT, TEMPERATURES
 from triforce_core.bench.asked import Asked
 from triforce_core.bench.workload import FIVE, MADE
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig

@@ -22,13 +22,13 @@ from ..device.stage_clock import StageClock
 from ..events import TierCount
 from ..model.graphs import Capture
 from ..sampling import Sampler, SamplingKind
-from ..speculation.draft import Draft
-from ..speculation.drafter import Drafter, DraftStats, KeepGoing
-from ..speculation.verifier import agree_on_tensors, reject_on_tensors
+from .draft import Draft
+from .drafter import Drafter, DraftStats, KeepGoing
 from .graph_buffers import REREAD, GraphBuffers, Written
 from .graph_model import GraphModel
 from .hierarchical import HierarchicalDrafter
-from .model import ModelDrafter
+from .model_drafter import ModelDrafter
+from .verifier import agree_on_tensors, reject_on_tensors
 
 
 # large: two models, their captured rounds, and the counts that a drafter tells

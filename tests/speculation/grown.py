@@ -7,11 +7,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from tests.drafters.test_graph_runner import SMALL, START, TARGET
 from tests.model.tiny import VOCAB
+from tests.speculation.test_graph_runner import SMALL, START, TARGET
 from triforce_core.config import SamplingParams
-from triforce_core.drafters.hierarchical import HierarchicalDrafter
-from triforce_core.drafters.model import ModelOnCache
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.kv_cache.retrieval_copied import RetrievalCache
 from triforce_core.kv_cache.retrieval_indexed import IndexedRetrievalCache
@@ -25,6 +23,8 @@ from triforce_core.sampling import Sampler
 from triforce_core.speculation import tree
 from triforce_core.speculation.draft import Draft
 from triforce_core.speculation.drafter import Drafter
+from triforce_core.speculation.hierarchical import HierarchicalDrafter
+from triforce_core.speculation.model_drafter import ModelOnCache
 from triforce_core.speculation.verifier import verify_tokens
 
 PARAMS = [SamplingParams(), SamplingParams(temperature=1.0, seed=4),

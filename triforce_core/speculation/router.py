@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..sampling import Sampler
-from ..speculation.draft import Draft
-from ..speculation.drafter import Drafter, DraftStats, KeepGoing
 from .acceptance_estimator import PRICE
+from .draft import Draft
+from .drafter import Drafter, DraftStats, KeepGoing
 from .prompt_lookup import PromptLookupDrafter
 
 _FADING = 0.8  # of what ``first`` has brought, with every round since

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from triforce_core.config import SamplingParams
-from triforce_core.drafters.acceptance_estimator import PRICE, AcceptanceEstimator
-from triforce_core.drafters.prompt_lookup import NGRAM, PromptLookupDrafter, TextIndex
-from triforce_core.drafters.suffix_automaton import SuffixAutomaton
 from triforce_core.sampling import Sampler
+from triforce_core.speculation.acceptance_estimator import PRICE, AcceptanceEstimator
+from triforce_core.speculation.prompt_lookup import NGRAM, PromptLookupDrafter, TextIndex
+from triforce_core.speculation.suffix_automaton import SuffixAutomaton
 
 GREEDY = Sampler(SamplingParams())
 
