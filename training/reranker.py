@@ -30,6 +30,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from transformers import BertModel
 
 from training import answered
+from training.four_bits import four_bits, is_rounded, packed
 from training.prior import replace_networks
 from training.question_sets import add_sources, article_documents, held_out, left_out, natural_documents
 from training.reranker_base import base_encoder, frequent_pieces
@@ -46,7 +47,7 @@ from training.reranker_data import (
     article,
     read_documents,
 )
-from triforce_core.evidence.reranker import Pairs, batch, four_bits, is_rounded, packed
+from triforce_core.evidence.reranker import Pairs, batch
 from triforce_core.evidence.sentence_prior import NEAR_COUNTS, READ, Network
 
 CANDIDATES, MOST_RIGHT = 16, 2  # sentences for each question in a step; of them right ones

@@ -192,38 +192,9 @@ class Reranker:
         return x
 
 
-def packed(weights: dict[str, Tensor]) -> dict[str, np.ndarray]:
-    """Matrices in four bits: NAME uint8 [rows, columns / 2], of two neighbours the first in the lower half, and
-    NAME.scale fp16 [rows, columns / GROUP]; all else fp16."""
-    import torch
-
-    stored: dict[str, np.ndarray] = {}
-    for name, tensor in weights.items():
-        if not is_rounded(tensor):
-            stored[name] = tensor.half().numpy()
-            continue
-        steps, scale = four_bits(tensor)
-        halves = (steps + 8).flatten(1).to(torch.uint8)
-        stored[name] = (halves[:, ::2] | halves[:, 1::2] << 4).numpy()
-        stored[f"{name}.scale"] = scale[..., 0].half().numpy()
-    return stored
-
-
-def is_rounded(weights: Tensor) -> bool:
-    """Whether they are stored in four bits: a matrix of some size."""
-    return weights.ndim == 2 and weights.shape[1] % GROUP == 0 and len(weights) >= GROUP
-
-
-def four_bits(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """(steps [rows, groups, GROUP] from -7 to 7, scales [rows, groups, 1] that fp16 holds), both fp32; their product
-    stands for the matrix [rows, groups * GROUP]."""
-    groups = matrix.float().unflatten(1, (-1, GROUP))
-    scale = (groups.abs().amax(-1, keepdim=True) / 7).clamp_min(1e-7).half().float()
-    return (groups / scale).round().clamp(-7, 7), scale
-
-
 def unpacked(stored: dict[str, np.ndarray], dtype: torch.dtype) -> dict[str, Tensor]:
-    """What ``packed`` was given, but for rounding."""
+    """Return weights as tensors of one type. Matrices are stored in four bits: NAME uint8 [rows, columns / 2], of two
+    neighbours the first in the lower half, and NAME.scale fp16 [rows, columns / GROUP]; all else as fp16."""
     import torch
 
     weights: dict[str, Tensor] = {}
