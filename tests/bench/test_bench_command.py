@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from bench.steady_engine import FAST, TEXT, Steady, steady
 
+from triforce_core import packages
 from triforce_core.bench import __main__ as bench
 from triforce_core.bench.made import made_needle
 from triforce_core.bench.workload import SUM_UP
@@ -109,6 +110,26 @@ def test_a_mistake_is_one_line(arguments: list[str], monkeypatch: pytest.MonkeyP
     except SystemExit as exit_:
         status = exit_.code
     assert status == 2 and capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("package", "arguments"), [
+    ("wordllama", "--workload questions"), ("snowballstemmer", "--workload continue,questions")])
+def test_a_package_that_is_missing_is_said_in_one_line_before_anything_is_read(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], package: str, arguments: str
+) -> None:
+    engine = steady(monkeypatch)
+    with monkeypatch.context() as patched:
+        patched.setattr(packages, "find_spec", lambda name: None if name == package else name)
+        assert bench.main(["--document", __file__, *arguments.split()]) == 2
+    said = capsys.readouterr().err
+    assert f"pip install {package}" in said and said.count("\n") == 1 and not engine.log
+
+
+def test_what_needs_no_package_runs_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    steady(monkeypatch)
+    monkeypatch.setattr(packages, "find_spec", lambda name: None)
+    for arguments in ("--workload continue", "--workload questions --quotes off"):
+        assert bench.main(["--document", __file__, "--context", "1000", "--new-tokens", "16", *arguments.split()]) == 0
 
 
 def test_help_is_quick_and_light() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from tests.documents import hostile
 from triforce_core.documents import READERS, ReadCancelled, ReadLimits, bytecode, limits, read, read_document
+from triforce_core.errors import DocumentError
 from triforce_core.sandbox import child
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -127,3 +128,15 @@ def test_half_a_surrogate_in_a_title_costs_nothing_else(tmp_path: Path) -> None:
         trailer=b"/Info 6 0 R", more=[b"<</Title<FEFFD83D00410042>>>"]))
     document = read_document(tmp_path / "a.pdf")
     assert document.reader.startswith("pypdfium2") and document.title == "a"
+
+
+@pytest.mark.parametrize(("package", "name", "text"), [
+    ("justhtml", "a.html", "<!doctype html><html><body><p>A whale.</p></body></html>"),
+    ("markdown_it", "a.md", "# A whale\n\nIt *swims*.\n\n- far\n- deep\n")])
+def test_a_package_that_is_missing_is_named_and_the_file_is_not_blamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                                      package: str, name: str, text: str) -> None:
+    program = f"import runpy, sys; sys.modules[{package!r}] = None; runpy.run_module(sys.argv[1], run_name='__main__')"
+    monkeypatch.setattr(child, "command", lambda module: [sys.executable, "-c", program, module])
+    (tmp_path / name).write_text(text)
+    with pytest.raises(DocumentError, match=f"{package} is not installed.*pip install"):
+        read_document(tmp_path / name)

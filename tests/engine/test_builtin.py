@@ -12,13 +12,17 @@ import torch
 from engine.tiny import document
 
 from training.export import export
+from triforce_core import packages
 from triforce_core.assets import BUILTIN_FOLDER
 from triforce_core.config import EngineConfig, SamplingParams
 from triforce_core.documents.document import Document, Page
-from triforce_core.events import QuoteEvent
+from triforce_core.engine.engine import Engine
+from triforce_core.errors import ConfigError
+from triforce_core.events import DocumentOpened, QuoteEvent
 from triforce_core.evidence.answering import NOT_FOUND
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.model import load_model
+from triforce_core.packages import FOR_QUOTES
 from triforce_core.research.engine import ResearchEngine
 from triforce_core.research.settings import ResearchConfig
 
@@ -46,6 +50,17 @@ def engine(lengths_given):
 
 def tokens(engine, question, speculation: ResearchConfig, sampling: SamplingParams):
     return list(engine.ask(question, (), sampling, speculation))[-1]
+
+
+@pytest.mark.parametrize("package", FOR_QUOTES)
+def test_a_package_that_answers_need_is_missed_before_a_document_is_read(monkeypatch, package):
+    used = Engine(EngineConfig(dtype="float32", mode="cpu"))
+    list(used.load())
+    with monkeypatch.context() as patched:
+        patched.setattr(packages, "find_spec", lambda name: None if name == package else name)
+        with pytest.raises(ConfigError, match=f"pip install {package}"):
+            next(used.open_document(document(sentences=120)))
+    assert isinstance(list(used.open_document(document(sentences=120)))[-1], DocumentOpened)
 
 
 def test_threads_that_openmp_does_not_give_are_not_counted_on():

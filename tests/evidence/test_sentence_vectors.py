@@ -8,6 +8,8 @@ import sys
 import numpy as np
 import pytest
 
+from triforce_core import packages
+from triforce_core.errors import ConfigError
 from triforce_core.evidence import sentence_vectors
 from triforce_core.evidence.sentence_vectors import SentenceVectors
 
@@ -33,8 +35,8 @@ def test_lengths_and_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_machine_without_them_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sentence_vectors, "find_spec", lambda name: None)
-    with pytest.raises(ModuleNotFoundError, match="wordllama"):
+    monkeypatch.setattr(packages, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="pip install wordllama"):
         SentenceVectors.shipped.__wrapped__(SentenceVectors)
 
 

@@ -41,6 +41,10 @@ def main() -> None:
     except MemoryError:
         del spare
         write_frame(out, _error(_too_much_memory(request["name"], limits)))
+    except ModuleNotFoundError as problem:
+        write_frame(out, _error(DocumentError(
+            f"{request['name']} cannot be read: the package {str(problem.name).partition('.')[0]} is not installed",
+            remedy="Run pip install -r requirements.txt")))
     except DocumentError as problem:
         write_frame(out, _error(problem))
     out.close()

@@ -33,6 +33,7 @@ from ..kernels import compiled
 from ..kv_cache.full import FullCache
 from ..kv_cache.snapshot import SnapshotKey, SnapshotStore, prefix_digests, token_digest
 from ..kv_cache.versions import KV_VERSION, PROMPT_VERSION
+from ..packages import FOR_QUOTES, require
 from ..prompt.builder import DocumentPrompt, PromptBuilder
 from ..speculation.cost_profile import Profile
 from ..speculation.model_drafter import ModelOnCache
@@ -61,6 +62,7 @@ class Engine:
     With several ranks, each has an engine of its own that is given the same requests; see ``device.shard``."""
 
     parts = Parts  # what makes plans and pipelines
+    answers_people = True  # so that whatever an answer may need is looked for before a document is read
 
     def __init__(self, config: EngineConfig, loaded: Loaded | None = None, shard: Shard = ALONE) -> None:
         """loaded: models made elsewhere, for ``load`` to take as they are (benchmarks grow theirs)."""
@@ -158,13 +160,16 @@ class Engine:
     def open_document(self, document: Document) -> Iterator[PrefillProgress | DocumentOpened]:
         """Read the document into the cache, or take its saved reading. Cancelled: ends without DocumentOpened.
 
-        Raises ContextTooLongError (nothing is ever cut silently), NotEnoughMemoryError."""
+        Raises ContextTooLongError (nothing is ever cut silently), NotEnoughMemoryError, ConfigError where a package is
+        not installed that answers need."""
         yield from self._within_memory("reading", self._open(document))
 
     def _open(self, document: Document) -> Iterator[PrefillProgress | DocumentOpened]:
         builder, loaded = self.builder(), self._need_loaded()
         self._cancel.clear()
         started = perf_counter()
+        if self.answers_people and builder.quote_format is not None and self._settings.quotes != "off":
+            require(FOR_QUOTES, "A model that quotes")
         prompt = builder.document(document)
         if self._session is not None and self._session.prompt.document_id == prompt.document_id:
             yield self._opened(prompt, 0.0, restored=True)

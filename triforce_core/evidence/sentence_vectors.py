@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..packages import require
 from .word_vectors import unit
 
 if TYPE_CHECKING:
@@ -32,14 +33,13 @@ class SentenceVectors:
     @classmethod
     @lru_cache(maxsize=1)
     def shipped(cls) -> SentenceVectors:
-        """Those of the package. Raises ModuleNotFoundError where it is not installed."""
+        """Those of the package. Raises ConfigError where it is not installed."""
         from safetensors.numpy import load_file  # models that do not quote do without
         from tokenizers import Tokenizer
 
+        require(["wordllama"], "Finding what a question is about")
         found = find_spec("wordllama")
-        if found is None or not found.submodule_search_locations:
-            raise ModuleNotFoundError("No module named 'wordllama': run pip install -r requirements.txt",
-                                      name="wordllama")
+        assert found is not None and found.submodule_search_locations, "a package, found just now"
         folder = Path(found.submodule_search_locations[0])
         tokenizer = Tokenizer.from_file(str(folder / "tokenizers" / "l2_supercat_tokenizer_config.json"))
         tokenizer.no_padding()

@@ -10,3 +10,4 @@ class ResearchEngine(Engine):
     """Answers with a ``ResearchConfig`` as with any other settings."""
 
     parts = ResearchParts
+    answers_people = False  # it may only go on with a text: whoever compares knows what that needs

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UnsupportedModelError
+from ..packages import require
 from ..sandbox.child import NOTHING, ChildProcess
 
 _START_SECONDS = 60.0  # for the process to come up, on a disk that is busy with weights
@@ -34,7 +35,9 @@ class ChatTemplate:
         it takes a while to start.
 
         generate: up to where the answer begins. thinking: whether the model shall reason before it answers, where it
-        can do without. Raises UnsupportedModelError where the template exceeds a limit."""
+        can do without. Raises UnsupportedModelError where the template exceeds a limit, ConfigError where jinja
+        is not installed."""
+        require(["jinja2"], "A chat template")
         if len(self.text) > _CHARACTERS:
             raise self._beyond(f"it has {len(self.text):,} characters", f"up to {_CHARACTERS:,}")
         variables: dict[str, Any] = {name: str(value) if not isinstance(value, list) else [str(each) for each in value]
