@@ -9,12 +9,13 @@ import gradio as gr
 
 from triforce_core import ranges_text
 
+from ..page import models
 from ..page.panel import safely
 from ..state.quotes import places
 from ..state.services import Services
 from ..state.tab_view import LISTED, TabView
 from ..state.tabs import Tabs
-from . import address, models, together
+from . import address, together
 
 Actions = dict[str, Callable[[TabView, dict[str, str]], Any]]
 

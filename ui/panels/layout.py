@@ -18,7 +18,7 @@ from gradio.block_function import BlockFunction
 from gradio.utils import get_upload_folder, is_in_or_equal
 from gradio_client.utils import is_file_obj, traverse
 
-from ..page import race
+from ..page import models, race
 from ..page.html import esc
 from ..page.panel import PRIVATE, Painter, Panel, block, pace
 from ..page.race import RACE
@@ -30,7 +30,6 @@ from ..view.library import removed_readings
 from ..words import chat as chat_words
 from ..words import conversations as conversation_words
 from ..words import library as library_words
-from ..words import models as model_words
 from ..words import page as page_words
 from ..words import settings as settings_words
 from . import (
@@ -41,7 +40,6 @@ from . import (
     document_head,
     instructions,
     library,
-    models,
     page_choice,
     reader,
     settings,
@@ -92,7 +90,7 @@ def build(services: Services, *, secret: str) -> gr.Blocks:
                         talk = chat.build()
                     with gr.Tab(RACE, id="race", elem_id="tab-race"):
                         lanes = race.build()
-                    with gr.Tab(model_words.TAB, id="models", elem_id="tab-models") as models_tab:
+                    with gr.Tab(models.TAB, id="models", elem_id="tab-models") as models_tab:
                         models_form = models.build(services.models_unused)
                     with gr.Tab(settings_words.SETTINGS_TAB, id="settings", elem_id="tab-settings"):
                         form = settings.build(services.settings)

@@ -25,7 +25,6 @@ from ..state.settings import ENGINE_SETTINGS
 from ..view.library import removed_readings
 from ..words import access as access_words
 from ..words import command_line as cli_words
-from ..words import models as model_words
 from ..words import page as page_words
 from ..words import storage as storage_words
 from .access import Access, Door, login_routes, read_keys
@@ -39,6 +38,10 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+MODELS_ELSEWHERE = {  # --engine -> why no model of this machine can be loaded
+    "remote": ("The server named on the command line answers, with a model of its own: models on this machine have no "
+               "part in it. To use them, start the app without --engine remote."),
+}
 PORTS_TRIED = 100
 # What Gradio's login form is made of: open to those who have not logged in yet.
 OF_THE_LOGIN = ("/", "/favicon.ico", "/robots.txt", "/manifest.json", "/theme.css", "/gradio_api/theme.css", "/assets/",
@@ -111,7 +114,7 @@ def make_services(arguments: Arguments, folders: places.Folders,
         fixed.append("model")
     return Services(folders, make_engine or engine_maker(arguments), config, read_document, fixed=fixed,
                     plain=arguments.engine == "autoregressive", sends_to=arguments.base_url,
-                    models_unused=model_words.ELSEWHERE.get(arguments.engine, ""))
+                    models_unused=MODELS_ELSEWHERE.get(arguments.engine, ""))
 
 
 def launch(services: Services, folders: places.Folders, *, host: str, port: int, access: Access | None = None,

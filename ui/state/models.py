@@ -23,9 +23,18 @@ from triforce_core import (
     is_repo_id,
 )
 
-from ..words import models as model_words
 from .arguments import KV_KINDS, WEIGHTS, Arguments
 from .folders import write_private
+
+NO_FOLDER = "There is no folder {folder}. Give the full path of one, or leave the line empty."
+NO_REPO = ("“{given}” is no repository of the hub: OWNER/NAME is needed, such as Qwen/Qwen3-4B-Instruct-2507. Nothing "
+           "was sent.")
+BUSY = "{what} has to wait: {doing}. Press the button again when that is done, or cancel it."
+LARGER = ("{repo} is larger on the hub than you agreed to, so the download was stopped. Look it up above to see its "
+          "size and licence as they are now.")
+DOING = {"triforce_core.models.survey:Survey": "Looking for models",
+         "triforce_core.models.hub:Offer": "Asking the hub", "triforce_core.models.hub:Fetch": "Downloading"}
+
 
 _FRESH = 30.0  # seconds: looking takes some, so that going to and fro does not start it again and again
 _MORE = 1.1  # times the size that a person agreed to: the hub has something else by now, and is asked about again
@@ -107,7 +116,7 @@ class Models:
             self.folder = folder.strip()
         self.refused = ""
         if self.folder and not Path(self.folder).expanduser().is_dir():
-            self.refused = model_words.NO_FOLDER.format(folder=self.folder)
+            self.refused = NO_FOLDER.format(folder=self.folder)
         self._go(LOOK, replace(self._config(), model_folders=(self.folder,) if self.folder else ()))
 
     def ask_hub(self, repo: str) -> None:
@@ -115,7 +124,7 @@ class Models:
         self.offer = self.wanted = None
         repo, self.refused = repo.strip(), ""
         if not is_repo_id(repo):
-            self.refused = model_words.NO_REPO.format(given=repo)
+            self.refused = NO_REPO.format(given=repo)
             self._changed()
             return
         self._go(OFFER, replace(self._config(), model=repo, allow_download=True), repo)
@@ -153,7 +162,7 @@ class Models:
         with self._lock:
             if self.errand:
                 if what:
-                    self.refused = model_words.BUSY.format(what=what, doing=model_words.DOING[self.errand])
+                    self.refused = BUSY.format(what=what, doing=DOING[self.errand])
                 self._changed()
                 return
             self.errand, self.problem, self.progress = errand, "", None
@@ -173,7 +182,7 @@ class Models:
                 elif isinstance(event, ModelOffer) and errand == FETCH:
                     told += event.nbytes
                     if told > self._agreed * _MORE:
-                        problem = model_words.LARGER.format(repo=event.repo)
+                        problem = LARGER.format(repo=event.repo)
                         break
                 elif isinstance(event, ModelOffer):
                     self.offer = event

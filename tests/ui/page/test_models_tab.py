@@ -27,14 +27,13 @@ from triforce_core import (
     TriForceError,
 )
 from triforce_core.errors import ModelNotFoundError
+from ui.page import models as models_view
 from ui.server import lifecycle
 from ui.state import folders
 from ui.state.arguments import Arguments
 from ui.state.models import FETCH, LOOK, OFFER, Models
 from ui.state.services import Services
 from ui.state.tab_view import TabView
-from ui.view import models as models_view
-from ui.words import models as model_words
 
 GIB = 2**30
 EVIL = '<img src=x onerror=alert(1)>"'
@@ -169,9 +168,9 @@ def test_each_model_says_what_it_takes_and_what_drafts() -> None:
     assert "need 99.0 GiB" in refused and "9,000 tokens of context would fit" in refused
     assert 'data-action="use-model"' not in refused, "what cannot run cannot be loaded"
     alone = replace(BIG, drafts=())
-    assert [model_words.LOADED in models_view.entry(alone, loaded=loaded) for loaded in (False, True)] == [False, True]
+    assert [models_view.LOADED in models_view.entry(alone, loaded=loaded) for loaded in (False, True)] == [False, True]
     builtin = models_view.entry(BUILTIN, loaded=True)
-    assert model_words.NOW in builtin and model_words.ABOUT_BUILTIN in builtin and 'data-draft="auto"' in builtin
+    assert models_view.NOW in builtin and models_view.ABOUT_BUILTIN in builtin and 'data-draft="auto"' in builtin
 
 
 def test_the_recommended_way_is_one_press() -> None:
@@ -182,7 +181,7 @@ def test_the_recommended_way_is_one_press() -> None:
     html = models_view.entry(replace(BIG, fits=ways, best=ways[-1]), loaded=False)
     assert "8,192 tokens 17.0 GiB (on-chip), about 61 tokens/s; 131,072 tokens do not fit" in html
     assert "131,072 tokens 21.0 GiB (on-chip, keys and values in int8), about 95 tokens/s" in html
-    assert model_words.FITS_HELP in html
+    assert models_view.FITS_HELP in html
     best = re.search(r"<button[^>]*tf-primary[^>]*>[^<]*", html)
     assert best and 'data-weights="int4"' in best[0] and 'data-kv="int8"' in best[0] and '"/m/small"' in best[0]
     assert "weights in int4, keys and values in int8, small as draft model" in best[0]
@@ -196,7 +195,7 @@ def test_a_model_is_called_loaded_once_it_is() -> None:
     told = {state: models_view.entry(BIG, True, state, half) for state in ("starting", "ready", "failed")}
     marks = {state: re.search(r'tf-model-on">([^<]*)', html) for state, html in told.items()}
     assert {state: mark[1] for state, mark in marks.items() if mark} == {
-        "starting": model_words.LOADING, "ready": model_words.NOW, "failed": model_words.STOPPED}
+        "starting": models_view.LOADING, "ready": models_view.NOW, "failed": models_view.STOPPED}
     assert ["Reading the weights" in html for html in told.values()] == [True, False, False]
     assert "Reading the weights" not in models_view.entry(BIG, False, "starting", half)
 
@@ -278,7 +277,7 @@ def test_the_tab_in_a_browser(served, chromium) -> None:
     page.set_default_timeout(20_000)
     page.goto(served.url)
     page.wait_for_selector("#transcript .tf-welcome")
-    page.get_by_role("tab", name=model_words.TAB).click()
+    page.get_by_role("tab", name=models_view.TAB).click()
     page.fill("#models-folder input, #models-folder textarea", "/m")
     page.click("#models-look")
     page.wait_for_selector(".tf-model:has-text('some/big')")
@@ -301,7 +300,7 @@ def test_a_listed_model_is_downloaded_only_after_a_yes(models: Models, errands: 
     models.look()
     wait_for(lambda: models.listed and not models.errand)
     html = models_view.board(models, "builtin", None)
-    assert html.index(model_words.RECOMMENDED) < html.index("Some 4B") < html.index("do not fit here (1)")
+    assert html.index(models_view.RECOMMENDED) < html.index("Some 4B") < html.index("do not fit here (1)")
     assert "4.0 billion weights" in html and "terms to accept" in html
     assert re.search(r"Fits here with [\d,]+ tokens of context: .* Writes at most about [\d.]+ tokens/s", html)
     assert "reads 30,000 tokens in 1 min 40 s at least, modelled" in html and "262K in int4" in html
@@ -356,7 +355,7 @@ def test_a_full_disk_leaves_no_yes(models: Models) -> None:
 def test_where_nothing_is_recommended_the_list_says_so(models: Models) -> None:
     models.listed = (TOO_LARGE,)
     html = models_view.board(models, "builtin", None)
-    assert model_words.NONE_RECOMMENDED in html and "needs 99 GiB" in html
+    assert models_view.NONE_RECOMMENDED in html and "needs 99 GiB" in html
     assert '<th scope="row">Some 70B</th><td>–</td><td>8K</td>' in html
 
 
@@ -403,7 +402,7 @@ def test_the_list_in_a_browser(tab, served) -> None:
     errands.says |= {LOOK: [BUILTIN, LISTED, TOO_LARGE],
                      FETCH: [replace(THE_OFFER, nbytes=8_000_000_000), LoadProgress("Fetching model.safetensors", 0.2)]}
     models._send, models._looked, models.listed = errands, None, ()
-    tab.get_by_role("tab", name=model_words.TAB).click()
+    tab.get_by_role("tab", name=models_view.TAB).click()
     tab.wait_for_selector(".tf-listed .tf-model:has-text('Some 4B')")
     get = ".tf-listed [data-action=want-model][data-repo='some/four']"
     tab.click(get)
