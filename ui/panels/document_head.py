@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import gradio as gr
 
+from ..page.engine import ENGINE_FAILED, SILENT, SILENT_TITLE
 from ..page.html import DISMISS, button, card, esc
 from ..page.panel import PRIVATE, Panel, block, safely
 from ..state.library import Entry
@@ -17,7 +18,6 @@ from ..view.document_head import head
 from ..view.wait_line import wait_line
 from ..words import chat as chat_words
 from ..words import document_head as head_words
-from ..words import engine as engine_words
 from ..words import storage as storage_words
 from ..words import together as together_words
 
@@ -86,8 +86,8 @@ def panels(services: Services) -> list[Panel]:
     def draw_notice(view: TabView) -> str:
         shown, problem, broken, silent = told(view)
         lasting = card("error", storage_words.DISK_TITLE, problem) if problem else ""
-        lasting += card("error", engine_words.ENGINE_FAILED, broken) if broken else ""
-        lasting += card("warn", engine_words.SILENT_TITLE, engine_words.SILENT.format(
+        lasting += card("error", ENGINE_FAILED, broken) if broken else ""
+        lasting += card("warn", SILENT_TITLE, SILENT.format(
             seconds=silent, limit=SILENT_LIMIT)) if silent else ""
         if shown is None:
             return lasting

@@ -18,7 +18,7 @@ from gradio.block_function import BlockFunction
 from gradio.utils import get_upload_folder, is_in_or_equal
 from gradio_client.utils import is_file_obj, traverse
 
-from ..page import models, race
+from ..page import models, race, settings
 from ..page.html import esc
 from ..page.panel import PRIVATE, Painter, Panel, block, pace
 from ..page.race import RACE
@@ -31,7 +31,6 @@ from ..words import chat as chat_words
 from ..words import conversations as conversation_words
 from ..words import library as library_words
 from ..words import page as page_words
-from ..words import settings as settings_words
 from . import (
     actions,
     address,
@@ -42,7 +41,6 @@ from . import (
     library,
     page_choice,
     reader,
-    settings,
     side,
     together,
 )
@@ -92,7 +90,7 @@ def build(services: Services, *, secret: str) -> gr.Blocks:
                         lanes = race.build()
                     with gr.Tab(models.TAB, id="models", elem_id="tab-models") as models_tab:
                         models_form = models.build(services.models_unused)
-                    with gr.Tab(settings_words.SETTINGS_TAB, id="settings", elem_id="tab-settings"):
+                    with gr.Tab(settings.TAB, id="settings", elem_id="tab-settings"):
                         form = settings.build(services.settings)
             with gr.Column(elem_id="side", scale=0, min_width=200):
                 page_open, page_turned = reader.build()

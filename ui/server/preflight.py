@@ -20,13 +20,13 @@ from triforce_core import (
 )
 
 from ..page import number_format as fmt
+from ..page.engine import CONTEXT, MODEL, NO_DRAFT
 from ..page.number_format import CONTEXT_TOKENS
 from ..state import folders
 from ..state.arguments import Arguments, engine_config
 from ..state.engines import engine_maker
 from ..state.models import Models, model_is_open
 from ..words import check as check_words
-from ..words import engine as engine_words
 from ..words import page as page_words
 from ..words import storage as storage_words
 
@@ -80,22 +80,22 @@ def look(arguments: Arguments) -> Iterator[MachineInfo | ModelInfo]:
 def about(model: ModelInfo) -> Iterator[tuple[str, str]]:
     """The model, the mode and why, how much context there is, and what lies where."""
     if model.mode == "remote":
-        yield engine_words.MODEL, model.name
+        yield MODEL, model.name
         yield check_words.ROW_ENGINE, f"{model.mode}, {model.device}: {model.why}"
-        yield engine_words.CONTEXT, fmt.context(model.max_context)
+        yield CONTEXT, fmt.context(model.max_context)
         return
-    yield engine_words.MODEL, check_words.MODEL.format(
-        name=model.name, draft=model.draft_name or engine_words.NO_DRAFT, size=fmt.size(model.model_bytes))
+    yield MODEL, check_words.MODEL.format(
+        name=model.name, draft=model.draft_name or NO_DRAFT, size=fmt.size(model.model_bytes))
     yield check_words.ROW_ENGINE, f"{model.mode}, {model.device}, {model.dtype}: {model.why}"
     if model.weights:
         yield check_words.WEIGHTS, model.weights
     if model.drafting:
         yield check_words.DRAFTS, model.drafting
     if model.plan is None:
-        yield engine_words.CONTEXT, CONTEXT_TOKENS.format(tokens=fmt.count(model.max_context))
+        yield CONTEXT, CONTEXT_TOKENS.format(tokens=fmt.count(model.max_context))
         return
     plan = model.plan
-    yield engine_words.CONTEXT, check_words.LONGEST.format(tokens=fmt.count(plan.longest),
+    yield CONTEXT, check_words.LONGEST.format(tokens=fmt.count(plan.longest),
                                                         most=fmt.count(model.max_context))
     if plan.longest_on_chip is not None and plan.longest_offloaded is not None:
         yield "", check_words.ON_CHIP.format(on_chip=fmt.count(plan.longest_on_chip),

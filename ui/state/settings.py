@@ -10,9 +10,31 @@ from typing import Any
 
 from triforce_core import ConfigError, SamplingParams, SpeculationConfig
 
-from ..words import settings as settings_words
 from .arguments import MODES
 from .folders import write_private
+
+OR_AUTO = "or 'auto'"
+A_WHOLE_NUMBER = "a whole number"
+A_NUMBER = "a number"
+NOTHING = "empty"
+SETTINGS = {  # name -> label, help
+    "temperature": ("Temperature", "0 always takes the likeliest word. Higher is more varied."),
+    "top_p": ("Top-p", "Draw only from the likeliest words that together reach this probability. 1 keeps all."),
+    "max_new_tokens": ("Longest answer", "In tokens, which are words or pieces of words."),
+    "seed": ("Seed", "The same seed, question and settings give the same answer."),
+    "engine": ("Decoding", "Automatic uses TriForce where a draft is possible. Plain is one token per pass."),
+    "gamma1": ("Draft length (gamma 1)", "Tokens the small model drafts at a time, 0 to 64, or auto."),
+    "gamma2": ("Tokens per full pass (gamma 2)", "Gathered before the full model checks them, 1 to 256, or auto."),
+    "budget": ("Retrieval budget", "Tokens of the document in the retrieval cache, from 64 up, or auto."),
+    "chunk_size": ("Chunk size", "The document is retrieved in chunks of so many tokens."),
+    "retrieval_weights": ("Weights of the intermediate verifier", "Automatic: on a GPU with room, a smaller copy."),
+    "ngram": ("Copied text", "Words that stood in the document or the conversation before are drafted by copying."),
+    "details": ("Token details", "Keep each token's probability and the likeliest others, for 'Who wrote it'."),
+    "quotes": ("Exact quotes", "Text between quotation marks is held to what the document says, word for word."),
+    "mode": ("Where it runs", "Automatic takes the GPU if there is one, and the host's memory for what is too large."),
+    "dtype": ("Number format", "Exact computes in float32: identical words with and without speculation, but slower."),
+}
+
 
 ENGINES = ("auto", "triforce", "autoregressive")
 DTYPES = ("auto", "float32")
@@ -87,7 +109,7 @@ def from_form(values: Mapping[str, Any]) -> Settings:
     """What stands in the form -> Settings. Raises ConfigError, one sentence that names the setting."""
     made: dict[str, Any] = {}
     for name, value in values.items():
-        label = settings_words.SETTINGS[name][0]
+        label = SETTINGS[name][0]
         if name in AUTO_OR_WHOLE:
             made[name] = _auto_or_whole(label, value)
         elif name in WHOLE:
@@ -124,7 +146,7 @@ def save(path: Path, settings: Settings) -> None:
 
 def _auto_or_whole(label: str, value: Any) -> int | str:
     text = str(value).strip().lower()
-    return "auto" if text in ("auto", "") else _whole(label, text, " " + settings_words.OR_AUTO)
+    return "auto" if text in ("auto", "") else _whole(label, text, " " + OR_AUTO)
 
 
 def _whole(label: str, value: Any, more: str = "") -> int:
@@ -133,7 +155,7 @@ def _whole(label: str, value: Any, more: str = "") -> int:
         if number != int(number):
             raise ValueError
     except (TypeError, ValueError, OverflowError) as error:
-        raise ConfigError(f"{label} is {_shown(value)}", allowed=settings_words.A_WHOLE_NUMBER + more) from error
+        raise ConfigError(f"{label} is {_shown(value)}", allowed=A_WHOLE_NUMBER + more) from error
     return int(number)
 
 
@@ -141,8 +163,8 @@ def _number(label: str, value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{label} is {_shown(value)}", allowed=settings_words.A_NUMBER) from error
+        raise ConfigError(f"{label} is {_shown(value)}", allowed=A_NUMBER) from error
 
 
 def _shown(value: Any) -> str:
-    return settings_words.NOTHING if value is None or value == "" else repr(value)
+    return NOTHING if value is None or value == "" else repr(value)

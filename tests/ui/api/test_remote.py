@@ -19,15 +19,14 @@ from tests.remote.small_server import SmallServer
 from triforce_core import EngineConfig, RemoteEngine, TriForceError
 from ui.api.models import Models
 from ui.api.problems import Problem
+from ui.page import engine as engine_status_view
 from ui.panels.layout import _bar
 from ui.state import folders
 from ui.state.services import Services
 from ui.state.tab_view import TabView
 from ui.view import charts
 from ui.view import document_strip as document_strip_view
-from ui.view import engine_status as engine_status_view
 from ui.view import welcome as welcome_view
-from ui.words import engine as engine_words
 from ui.words import figures as figure_words
 from ui.words import strip as strip_words
 
@@ -102,7 +101,7 @@ def test_what_is_not_reported_is_shown_as_not_available(remote: Services, tmp_pa
                                               reported=False)
     assert strip_words.STRIP_REMOTE in drawn
     engine = engine_status_view.engine_section("ready", remote.queue.model, None, None, 0, False)
-    assert "leave this machine" in engine and "0 B" not in engine and engine_words.DRAFT not in engine
+    assert "leave this machine" in engine and "0 B" not in engine and engine_status_view.DRAFT not in engine
     with pytest.raises(TriForceError, match="race"):
         remote.race(view, "How many?")
 

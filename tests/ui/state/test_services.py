@@ -13,6 +13,7 @@ from little_books import PASSWORD, read_quickly, wait_for, write_book
 
 from tests.scripted_engine import EngineScript, ScriptedEngine
 from triforce_core import EngineClient, EngineConfig, TriForceError
+from ui.page import engine as engine_words
 from ui.panels import document_head
 from ui.state import engine_queue, watchdog
 from ui.state import folders as places
@@ -21,7 +22,6 @@ from ui.state.settings import Settings
 from ui.state.tab_view import TabView
 from ui.words import chat as chat_words
 from ui.words import document_head as head_words
-from ui.words import engine as engine_words
 from ui.words import page_choice as choice_words
 
 

@@ -18,6 +18,7 @@ from triforce_core import (
     PrefillProgress,
 )
 from triforce_core.worker.status import EngineStatus
+from ui.page import engine
 from ui.page import html as page_words
 from ui.page import number_format as figures
 from ui.page import race as race_view
@@ -32,14 +33,12 @@ from ui.state.runs import Run
 from ui.view import charts, page_names, transcript
 from ui.view import document_head as head_view
 from ui.view import document_strip as document_strip_view
-from ui.view import engine_status as engine_status_view
 from ui.view import library as library_view
 from ui.view import page_choice as page_choice_view
 from ui.view import welcome as welcome_view
 from ui.view.passages import LONGEST, Passage, passages, shown
 from ui.words import chat as chat_words
 from ui.words import document_head as head_words
-from ui.words import engine as engine_words
 from ui.words import figures as figure_words
 from ui.words import library as library_words
 from ui.words import page_choice as choice_words
@@ -262,11 +261,11 @@ def test_measuring_the_machine_says_how_far_and_how_long() -> None:
 def test_the_engine_panel_says_how_it_drafts() -> None:
     model = ModelInfo("m", "d", "cpu", "why", "CPU", "bfloat16", 4096, 1, 1, drafting="measured long ago")
     status = EngineStatus("idle", model, 1, 1, None, facts=EngineFacts("cpu", "why", 1, 2, drafting="10 at a time"))
-    section = engine_status_view.engine_section
+    section = engine.engine_section
     assert "<dt>Drafting</dt><dd>10 at a time</dd>" in section("ready", model, None, status, 0, False)
     assert "<dt>Drafting</dt><dd>measured long ago</dd>" in section("ready", model, None, None, 0, False)
     silent = ModelInfo("m", "d", "cpu", "why", "CPU", "bfloat16", 4096, 1, 1)
-    assert "Drafting" not in engine_status_view.engine_section("ready", silent, None, None, 0, False)
+    assert "Drafting" not in engine.engine_section("ready", silent, None, None, 0, False)
 
 
 def test_reopened_says_both_times() -> None:
@@ -345,13 +344,13 @@ def test_engine_panel_shows_memory() -> None:
     model = ModelInfo("Llama", "", "on-chip", "a GPU is present", "H200", "bfloat16", 131_072, 13_476_298_752, 1)
     facts = EngineFacts("offload", "61.0 GiB do not fit", 70 * 2**30, 30 * 2**30, 18 * 2**30, 6 * 2**30)
     status = EngineStatus("busy", model, 1, 0, None, facts=facts)
-    html = engine_status_view.engine_section("ready", model, None, status, 0, True)
+    html = engine.engine_section("ready", model, None, status, 0, True)
     for text in ("offload (H200)", "61.0 GiB do not fit", "18.0 GiB used, 6.0 GiB free", "70.0 GiB used, 30.0 GiB free",
                  'aria-label="GPU"', 'aria-valuenow="75"', 'aria-label="Memory"', 'aria-valuenow="70"'):
         assert text in html
     assert "a GPU is present" not in html  # the document's reason, not the model's
     on_cpu = replace(status, facts=replace(facts, device_used=None, device_free=None))
-    assert 'aria-label="GPU"' not in engine_status_view.engine_section("ready", model, None, on_cpu, 0, True)
+    assert 'aria-label="GPU"' not in engine.engine_section("ready", model, None, on_cpu, 0, True)
 
 
 def test_what_memory_cannot_hold_is_not_blamed_on_the_model() -> None:
@@ -362,6 +361,6 @@ def test_what_memory_cannot_hold_is_not_blamed_on_the_model() -> None:
 
 def test_engine_panel_says_why() -> None:
     model = ModelInfo("Built-in", "", "cpu", "no GPU was found", "cpu", "bfloat16", 32_768, 30_000_000, 1)
-    html = engine_status_view.engine_section("ready", model, None, None, 2, False)
-    for text in ("Built-in", "no GPU was found", "bfloat16", "32,768", "2 waiting", engine_words.NO_DRAFT):
+    html = engine.engine_section("ready", model, None, None, 2, False)
+    for text in ("Built-in", "no GPU was found", "bfloat16", "32,768", "2 waiting", engine.NO_DRAFT):
         assert text in html

@@ -10,20 +10,52 @@ import gradio as gr
 
 from triforce_core import TriForceError
 
-from ..page.html import card, esc
-from ..page.panel import PRIVATE, Panel, block
 from ..state.services import Services
-from ..state.settings import Settings, from_form
+from ..state.settings import SETTINGS, Settings, from_form
 from ..state.tab_view import TabView
-from ..view.engine_status import engine_section
-from ..words import presets as preset_words
-from ..words import settings as settings_words
+from .engine import engine_section
+from .html import card, esc
+from .panel import PRIVATE, Panel, block
+
+TAB = "Settings"
+SETTINGS_KEPT = "Saved. The settings apply from the next question on."
+SETTINGS_ENGINE = "Saved. The engine restarts with the settings; documents come back from their saved readings."
+SETTINGS_BAD = "Not changed"
+SETTINGS_SAVE = "Save"
+SETTINGS_RESET = "Restore defaults"
+ANSWERS_GROUP = "Answers"
+LONGEST_MEASURED = "In tokens. In the open document 100 tokens are {words} words."
+SPECULATION_GROUP = "Speculation"
+SPECULATION_GROUP_HELP = "None of these changes what the model would say: only how fast it says it."
+ENGINE_GROUP = "Engine"
+CHOICES = {
+    "engine": (("Automatic", "auto"), ("TriForce", "triforce"), ("Plain", "autoregressive")),
+    "retrieval_weights": (("Automatic", "auto"), ("The model's own", "same")),
+    "ngram": (("Automatic", "auto"), ("Always", "straight"), ("Off", "off")),
+    "details": (("On", "on"), ("Off", "off")),
+    "quotes": (("Automatic", "auto"), ("On", "on"), ("Off", "off")),
+    "mode": (("Automatic", "auto"), ("All on the GPU", "on-chip"), ("Cache in host memory", "offload"),
+             ("CPU", "cpu")),
+    "dtype": (("Automatic", "auto"), ("Exact (float32)", "float32")),
+}
+
+
+PRESETS_TITLE = "Presets"
+ACTIVE = "✓ {name}"
+KEPT = "{name}: saved. It applies from the next question on; single settings can be changed below."
+PRESETS = {  # name -> label, help
+    "precise": ("Precise", "Always the likeliest word. The same question has the same answer."),
+    "balanced": ("Balanced", "Some variety, close to the text. Asking again gives another answer."),
+    "creative": ("Creative", "Much variety: for ideas, not for facts."),
+    "fast": ("Maximum speed", "The likeliest words, which drafts guess best; no details of single tokens."),
+}
+
 
 GROUPS = (
-    (settings_words.ANSWERS_GROUP, "", ("temperature", "top_p", "max_new_tokens", "seed", "quotes", "details")),
-    (settings_words.SPECULATION_GROUP, settings_words.SPECULATION_GROUP_HELP,
+    (ANSWERS_GROUP, "", ("temperature", "top_p", "max_new_tokens", "seed", "quotes", "details")),
+    (SPECULATION_GROUP, SPECULATION_GROUP_HELP,
      ("engine", "gamma1", "gamma2", "budget", "chunk_size", "retrieval_weights", "ngram")),
-    (settings_words.ENGINE_GROUP, "", ("mode", "dtype")),
+    (ENGINE_GROUP, "", ("mode", "dtype")),
 )
 ORDER = tuple(name for _, _, names in GROUPS for name in names)
 
@@ -40,11 +72,11 @@ class SettingsForm:
 
 def field(name: str, value: Any) -> gr.components.Component:
     """The component of one setting."""
-    label, info = settings_words.SETTINGS[name]
+    label, info = SETTINGS[name]
     common = {"label": label, "info": info, "value": value, "elem_id": f"set-{name.replace('_', '-')}",
               "interactive": True}
-    if name in settings_words.CHOICES:
-        return gr.Radio(list(settings_words.CHOICES[name]), **common)
+    if name in CHOICES:
+        return gr.Radio(list(CHOICES[name]), **common)
     if name == "temperature":
         return gr.Slider(0, 2, step=0.05, **common)
     if name == "top_p":
@@ -58,9 +90,9 @@ def build(settings: Settings) -> SettingsForm:
     fields: dict[str, gr.components.Component] = {}
     presets: dict[str, gr.Button] = {}
     with gr.Column(elem_id="settings"):
-        block("presets-head", f'<h2 class="tf-h tf-group">{esc(preset_words.TITLE)}</h2>')
+        block("presets-head", f'<h2 class="tf-h tf-group">{esc(PRESETS_TITLE)}</h2>')
         with gr.Row(elem_id="presets"):
-            for name, (label, help_text) in preset_words.PRESETS.items():
+            for name, (label, help_text) in PRESETS.items():
                 with gr.Column(min_width=150, elem_classes="tf-preset"):
                     presets[name] = gr.Button(label, elem_id=f"preset-{name}", size="md")
                     block(f"preset-{name}-help", f'<p class="tf-note">{esc(help_text)}</p>')
@@ -74,9 +106,9 @@ def build(settings: Settings) -> SettingsForm:
         with gr.Column(elem_id="settings-foot"):  # always in sight: what was saved is said where the hand is
             result = block("settings-result")
             with gr.Row(elem_id="settings-buttons"):
-                save = gr.Button(settings_words.SETTINGS_SAVE, variant="primary", elem_id="settings-save", size="md",
+                save = gr.Button(SETTINGS_SAVE, variant="primary", elem_id="settings-save", size="md",
                                  min_width=130)
-                reset = gr.Button(settings_words.SETTINGS_RESET, elem_id="settings-reset", size="md", min_width=130)
+                reset = gr.Button(SETTINGS_RESET, elem_id="settings-reset", size="md", min_width=130)
     return SettingsForm({name: fields[name] for name in ORDER}, presets, save, reset, result, engine)
 
 
@@ -89,11 +121,11 @@ def panels(services: Services) -> list[Panel]:
 
     def draw(view: TabView) -> dict[str, Any]:
         words = ratio(view)
-        return gr.update(info=settings_words.LONGEST_MEASURED.format(words=words) if words
-                         else settings_words.SETTINGS["max_new_tokens"][1])
+        return gr.update(info=LONGEST_MEASURED.format(words=words) if words
+                         else SETTINGS["max_new_tokens"][1])
 
     return [Panel("longest", ratio, draw, 0.5), _engine_panel(services),
-            *(_preset_panel(services, name) for name in preset_words.PRESETS)]
+            *(_preset_panel(services, name) for name in PRESETS)]
 
 
 def _preset_panel(services: Services, name: str) -> Panel:
@@ -101,8 +133,8 @@ def _preset_panel(services: Services, name: str) -> Panel:
         return services.settings == services.settings.preset(name)
 
     def draw(view: TabView) -> dict[str, Any]:
-        label = preset_words.PRESETS[name][0]
-        return gr.update(value=preset_words.ACTIVE.format(name=label) if active(view) else label,
+        label = PRESETS[name][0]
+        return gr.update(value=ACTIVE.format(name=label) if active(view) else label,
                          variant="primary" if active(view) else "secondary")
 
     return Panel(f"preset_{name}", active, draw)
@@ -124,16 +156,16 @@ def keep(services: Services, values: tuple[Any, ...]) -> str:
     try:
         restarts = services.keep(from_form(dict(zip(ORDER, values, strict=True))))
     except TriForceError as error:
-        return card("error", settings_words.SETTINGS_BAD, str(error))
-    return card("info", settings_words.SETTINGS_TAB, settings_words.SETTINGS_ENGINE if restarts
-                else settings_words.SETTINGS_KEPT)
+        return card("error", SETTINGS_BAD, str(error))
+    return card("info", TAB, SETTINGS_ENGINE if restarts
+                else SETTINGS_KEPT)
 
 
 def choose(services: Services, preset: str) -> list[Any]:
     """Keep a preset; the form's new content and the card to show about it."""
     services.keep(services.settings.preset(preset))
-    said = preset_words.KEPT.format(name=preset_words.PRESETS[preset][0])
-    return [*values(services.settings), card("info", settings_words.SETTINGS_TAB, said)]
+    said = KEPT.format(name=PRESETS[preset][0])
+    return [*values(services.settings), card("info", TAB, said)]
 
 
 def values(settings: Settings) -> list[Any]:

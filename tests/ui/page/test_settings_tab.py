@@ -6,8 +6,8 @@ from pathlib import Path
 
 from little_books import wait_for, write_book
 
-from ui.page import models
-from ui.panels import document_head, settings, side
+from ui.page import models, settings
+from ui.panels import document_head, side
 from ui.state.services import Services
 from ui.state.tab_view import TabView
 
