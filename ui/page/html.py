@@ -4,6 +4,14 @@ from __future__ import annotations
 
 import html
 
+PARTS = 8
+
+
+def part_colour(part: int) -> str:
+    """The class of a document's colour among several, from 0; style sheets tell PARTS of them apart."""
+    return f"tf-part-{part % PARTS + 1}"
+
+
 CANCEL = "Cancel"
 MORE = "More"
 DISMISS = "Dismiss"

@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+from . import number_format as fmt
+
+PAGES_OF = "{pages} pages"
+PAGE_ONE = "1 page"
+
+
+def pages(number: int) -> str:
+    return PAGE_ONE if number == 1 else PAGES_OF.format(pages=fmt.count(number))
+
+
 CONTEXT_TOKENS = "{tokens} tokens"
 CONTEXT_UNKNOWN = "not reported by the server"
 ABOUT = "about {tokens}"

@@ -62,7 +62,6 @@ EMPTY = "No race yet. It takes as long as two answers."
 STOPPED = "The race was stopped."
 FAILED = "The race did not finish"
 
-
 WIDTH, MARGIN, LINE = 1000, 36, 21
 MOST_LINES = 12
 COLOURS = ("#5a635f", "#00845f", "#24557a")

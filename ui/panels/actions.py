@@ -9,13 +9,13 @@ import gradio as gr
 
 from triforce_core import ranges_text
 
-from ..page import models
+from ..page import models, together
 from ..page.panel import safely
 from ..state.quotes import places
 from ..state.services import Services
 from ..state.tab_view import LISTED, TabView
 from ..state.tabs import Tabs
-from . import address, together
+from . import address
 
 Actions = dict[str, Callable[[TabView, dict[str, str]], Any]]
 

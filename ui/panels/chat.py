@@ -9,6 +9,7 @@ from typing import Any
 import gradio as gr
 
 from ..page.html import esc
+from ..page.page_choice import scope
 from ..page.panel import PRIVATE, Panel, block, safely
 from ..page.race import RACE, Race
 from ..state.conversations import Answer
@@ -20,7 +21,6 @@ from ..state.trace import Trace
 from ..view import provenance, transcript
 from ..view.citations import Citations
 from ..view.live_answer import inside
-from ..view.page_choice import scope
 from ..view.welcome import begin, meanwhile, welcome
 from ..words import chat as chat_words
 from ..words import library as library_words

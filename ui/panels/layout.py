@@ -18,7 +18,7 @@ from gradio.block_function import BlockFunction
 from gradio.utils import get_upload_folder, is_in_or_equal
 from gradio_client.utils import is_file_obj, traverse
 
-from ..page import models, race, settings
+from ..page import instructions, models, page_choice, race, reader, settings, together
 from ..page.html import esc
 from ..page.panel import PRIVATE, Painter, Panel, block, pace
 from ..page.race import RACE
@@ -31,19 +31,7 @@ from ..words import chat as chat_words
 from ..words import conversations as conversation_words
 from ..words import library as library_words
 from ..words import page as page_words
-from . import (
-    actions,
-    address,
-    chat,
-    conversations,
-    document_head,
-    instructions,
-    library,
-    page_choice,
-    reader,
-    side,
-    together,
-)
+from . import actions, address, chat, conversations, document_head, library, side
 from .gradio_sessions import Sessions
 
 TICK = 0.1

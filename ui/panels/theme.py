@@ -8,10 +8,10 @@ from pathlib import Path
 
 import gradio as gr
 
+from ..page.reader import FIND_BROKEN, LINK, LINKED, PAGE_BROKEN, PAGE_EMPTY
 from ..words import chat as chat_words
 from ..words import library as library_words
 from ..words import provenance as provenance_words
-from ..words import reader as reader_words
 from ..words import strip as strip_words
 
 ASSETS = Path(__file__).resolve().parents[1] / "assets"  # of ui/
@@ -72,9 +72,9 @@ def files() -> dict[str, str]:
                         "page": strip_words.STRIP_PAGE,
                         "pageOf": strip_words.STRIP_PAGE_OF,
                         "trace": {**provenance_words.TRACE_WORDS, "stages": provenance_words.STAGES},
-                        "pageEmpty": reader_words.PAGE_EMPTY, "pageBroken": reader_words.PAGE_BROKEN,
-                        "findBroken": reader_words.FIND_BROKEN,
-                        "linked": reader_words.LINKED, "link": reader_words.LINK,
+                        "pageEmpty": PAGE_EMPTY, "pageBroken": PAGE_BROKEN,
+                        "findBroken": FIND_BROKEN,
+                        "linked": LINKED, "link": LINK,
                         "drop": {"label": f"{library_words.DROP_HERE} {library_words.DROP_HELP}".replace("\n", " "),
                                  "here": library_words.DROP_ANYWHERE, "other": library_words.DROP_OTHER}})
     drop = json.dumps(f"{library_words.DROP_HERE}\n{library_words.DROP_HELP}").replace("\\n", "\\A ")

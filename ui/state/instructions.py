@@ -6,9 +6,13 @@ from collections.abc import Callable
 
 from triforce_core import ModelInfo, TriForceError
 
-from ..words import conversations as conversation_words
 from .conversations import Conversations
 from .tab_view import TabView
+
+INSTRUCT_LONG = "These instructions have {count} characters, and were not saved"
+INSTRUCT_MOST = "{most} at most"
+NO_INSTRUCTIONS = "The loaded model follows no instructions"
+NO_INSTRUCTIONS_REMEDY = "Remove them (Instructions, above the chat), or load a chat model (Models)."
 
 LONGEST = 4000  # characters: more would take the room that is kept for questions and answers
 
@@ -34,8 +38,8 @@ class Instructions:
         """Raises TriForceError where they are too long, or the model follows none ("" takes them away)."""
         words = words.strip()
         if len(words) > LONGEST:
-            raise TriForceError(conversation_words.INSTRUCT_LONG.format(count=len(words)),
-                                allowed=conversation_words.INSTRUCT_MOST.format(most=LONGEST))
+            raise TriForceError(INSTRUCT_LONG.format(count=len(words)),
+                                allowed=INSTRUCT_MOST.format(most=LONGEST))
         self._must_be_followed(words)
         talk = self._conversations.get(view.conversation)
         if talk and talk.document == view.document:
@@ -50,4 +54,4 @@ class Instructions:
 
     def _must_be_followed(self, words: str) -> None:
         if words and not self.followed:
-            raise TriForceError(conversation_words.NO_INSTRUCTIONS, remedy=conversation_words.NO_INSTRUCTIONS_REMEDY)
+            raise TriForceError(NO_INSTRUCTIONS, remedy=NO_INSTRUCTIONS_REMEDY)

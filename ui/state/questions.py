@@ -34,7 +34,6 @@ from .tab_view import TabView
 NEEDS_QUESTION = "What should they race on?"
 NEEDS_QUESTION_MORE = "Write a question, then press Race."
 
-
 MOST_CARRIED = 3  # exchanges that go along into a new conversation
 
 

@@ -6,13 +6,12 @@ from collections.abc import Collection, Mapping, Sequence
 from math import sqrt
 
 from ..page import number_format as fmt
-from ..page.html import esc, meter
+from ..page.html import esc, meter, part_colour
 from ..state.accumulator import Figures
 from ..words import figures as figure_words
 from ..words import strip as strip_words
 from . import page_names
 
-PARTS = 8
 TIERS = ("quote", "n-gram", "draft", "retrieval", "bonus", "recovered")  # the order in which they are drawn
 
 
@@ -121,11 +120,6 @@ LEAST_ABOVE = 0.1  # of the largest share: a page is tall only with so much beyo
 def intensity(share: float, top: float) -> float:
     """Height of a page in the strip: square root, so that small shares stay visible beside one large."""
     return sqrt(share / top) if top > 0 and share > 0 else 0.0
-
-
-def part_colour(part: int) -> str:
-    """The class of a document's colour among several, from 0; style sheets tell PARTS of them apart."""
-    return f"tf-part-{part % PARTS + 1}"
 
 
 def strip(labels: Sequence[str], shares: Sequence[float], *, first_page: int = 1, selected: int | None = None,

@@ -6,18 +6,16 @@ from triforce_core import DocumentOpened, LoadProgress
 
 from ..page import number_format as fmt
 from ..page.html import CANCEL, button, card, esc, menu, meter
+from ..page.number_format import pages
+from ..page.page_choice import IN_CONTEXT, context_bar, which
+from ..page.together import ADD_MORE
 from ..state.collection import Weighing
 from ..state.extraction import Extraction
 from ..state.jobs import Prefill
 from ..state.library import Entry
 from ..words import document_head as head_words
 from ..words import library as library_words
-from ..words import page_choice as choice_words
 from ..words import storage as storage_words
-from ..words import together as together_words
-from . import context_bar
-from .library import pages
-from .page_choice import which
 from .wait_line import LEAST_LEFT
 
 
@@ -63,7 +61,7 @@ def in_context(entry: Entry, opened: DocumentOpened | None) -> str:
     if not entry.chosen:
         text = head_words.IN_CONTEXT.format(tokens=tokens, pages=pages(entry.pages))
     else:
-        text = choice_words.IN_CONTEXT.format(tokens=tokens, chosen=which(entry.ranges), pages=fmt.count(entry.pages))
+        text = IN_CONTEXT.format(tokens=tokens, chosen=which(entry.ranges), pages=fmt.count(entry.pages))
     if opened and opened.restored:
         words = head_words.REOPENED_IN.format(seconds=fmt.seconds(opened.read_seconds),
                                               again=fmt.seconds(opened.seconds))
@@ -85,7 +83,7 @@ def head(entry: Entry | None, phase: str, *, extraction: Extraction | None = Non
     more = ""
     if phase in ("ready", "closed", "resting", "unsaved") and prefill is None:
         choose = button(head_words.CHOOSE_PAGES, "choose-pages", css="tf-quiet") if entry.pages > 1 else ""
-        more = menu(choose + button(together_words.ADD_MORE, "together", css="tf-quiet"))
+        more = menu(choose + button(ADD_MORE, "together", css="tf-quiet"))
     if phase == "extracting":
         body = _extracting(extraction)
     elif phase == "failed":
@@ -98,7 +96,7 @@ def head(entry: Entry | None, phase: str, *, extraction: Extraction | None = Non
     else:
         body = _at_rest(entry, phase, opened)
     if weighing and phase in ("ready", "resting", "unsaved", "closed"):
-        body += context_bar.bar(weighing.parts, weighing.most, weighing.room, css="tf-inline")
+        body += context_bar(weighing.parts, weighing.most, weighing.room, css="tf-inline")
     warnings = "".join(card("warn", head_words.WARNINGS, text) for text in entry.warnings)
     title = entry.title or entry.name
     several = f' tf-several" title="{esc(title)}' if entry.parts else ""

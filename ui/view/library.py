@@ -7,7 +7,8 @@ import time
 from collections.abc import Sequence
 
 from ..page import number_format as fmt
-from ..page.html import esc, meter
+from ..page.html import esc, meter, part_colour
+from ..page.number_format import pages
 from ..state.conversations import Conversation
 from ..state.library import Entry
 from ..state.snapshots import SnapshotSpace
@@ -16,12 +17,7 @@ from ..words import figures as figure_words
 from ..words import library as library_words
 from ..words import storage as storage_words
 from ..words import together as together_words
-from .charts import part_colour
 from .languages import in_words
-
-
-def pages(number: int) -> str:
-    return library_words.PAGE_ONE if number == 1 else library_words.PAGES_OF.format(pages=fmt.count(number))
 
 
 def pages_read(entry: Entry) -> str:

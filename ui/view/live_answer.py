@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..page.html import button
+from ..page.page_choice import which
 from ..page.panel import pace
 from ..state.runs import Run
 from ..state.services import Services
@@ -10,7 +11,6 @@ from ..words import chat as chat_words
 from ..words import waiting as waiting_words
 from . import citations, transcript
 from .document_head import prefill_line
-from .page_choice import which
 from .wait_line import text_line, wait_line
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..page import number_format as fmt
 from ..page.html import button, card, esc
+from ..page.page_choice import which
 from ..state.accumulator import figures_of
 from ..state.conversations import Answer
 from ..state.runs import Run
@@ -15,7 +16,6 @@ from ..words import conversations as conversation_words
 from ..words import provenance as provenance_words
 from ..words import waiting as waiting_words
 from . import charts, markdown, provenance
-from .page_choice import which
 
 _CIRCLE = 40  # characters that no answer writes three times without going in circles
 

@@ -20,8 +20,6 @@ FILE_EMPTY = "{name} is empty (0 bytes). Choose a file with content."
 UPLOAD_REFUSED = "That file did not come through this page's upload. Drop it again."
 NOT_ADDED = "Not added"
 SAMPLE_NAME = "The TriForce Chat handbook.pdf"
-PAGES_OF = "{pages} pages"
-PAGE_ONE = "1 page"
 PAGES_READ = "{chosen} of {pages} pages"
 PHASES = {
     "extracting": "Extracting text", "locked": "Needs its password", "failed": "Could not be read",

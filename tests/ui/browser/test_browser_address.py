@@ -10,8 +10,8 @@ import pytest
 from little_books import wait_for
 from page_steps import answered, ask, upload
 
+from ui.page import reader as reader_words
 from ui.words import page as page_words
-from ui.words import reader as reader_words
 
 pytestmark = pytest.mark.browser
 

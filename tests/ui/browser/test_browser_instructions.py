@@ -8,6 +8,7 @@ import pytest
 from little_books import wait_for
 from page_steps import answered, ask, more, more_by_keyboard, upload
 
+from ui.page.instructions import INSTRUCT_HELP, INSTRUCT_NONE
 from ui.words import conversations as conversation_words
 
 pytestmark = pytest.mark.browser
@@ -25,7 +26,7 @@ def test_written_by_keyboard_kept_and_heeded(served, tab, scripted, monkeypatch)
     follows(served, monkeypatch, True)
     upload(served, tab)
     more_by_keyboard(tab, "#talk-bar", "instruct")
-    tab.wait_for_selector(f"#instructing:has-text('{conversation_words.INSTRUCT_HELP[:40]}')")
+    tab.wait_for_selector(f"#instructing:has-text('{INSTRUCT_HELP[:40]}')")
     tab.wait_for_function(f"document.activeElement === document.querySelector('{BOX}')")  # typing goes on there
     tab.keyboard.type("Answer in French.")
     tab.press(BOX, "Enter")  # a new line, nothing more
@@ -51,7 +52,7 @@ def test_closed_for_a_model_that_follows_none(served, tab, scripted, monkeypatch
     follows(served, monkeypatch, False)
     upload(served, tab)
     more(tab, "#talk-bar", "instruct")
-    tab.wait_for_selector(f"#instructing:has-text('{conversation_words.INSTRUCT_NONE[:40]}')")
+    tab.wait_for_selector(f"#instructing:has-text('{INSTRUCT_NONE[:40]}')")
     assert tab.is_disabled(BOX)
     assert tab.locator("#keep-instructions:visible").count() == 0
     tab.keyboard.press("Escape")

@@ -10,10 +10,10 @@ import pytest
 from little_books import PASSWORD, make_document, write_book, write_pdf
 from page_steps import PAGES, answered, ask, upload
 
+from ui.page import page_choice as choice_words
+from ui.page import reader as reader_words
 from ui.words import chat as chat_words
 from ui.words import document_head as head_words
-from ui.words import page_choice as choice_words
-from ui.words import reader as reader_words
 
 pytestmark = pytest.mark.browser
 

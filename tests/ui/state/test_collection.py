@@ -10,8 +10,10 @@ from little_books import make_document, wait_for, write_book, write_pdf
 from page_client import client
 
 from triforce_core import EngineConfig, TriForceError
+from ui.page import page_choice as choice_words
+from ui.page import together
+from ui.page.together import DROP_MORE, ROOM_UNKNOWN
 from ui.panels import document_head as head
-from ui.panels import together
 from ui.state.collection import Weighing
 from ui.state.context_budget import Part
 from ui.state.services import Services
@@ -20,9 +22,7 @@ from ui.view import citations
 from ui.view import document_head as head_view
 from ui.view import document_strip as document_strip_view
 from ui.view import library as library_view
-from ui.view import together as together_view
 from ui.view.export import exported
-from ui.words import page_choice as choice_words
 from ui.words import together as together_words
 
 
@@ -120,9 +120,9 @@ def test_weighing_says_what_to_leave_out(services: Services, two) -> None:
     parts = tuple(Part(name, tokens) for name, tokens in (("A", 500), ("B", 300), ("C", 100)))
     over = Weighing(parts, 650, 50)
     assert over.over == 250 and [part.title for part in over.enough] == ["B", "A"]
-    assert "Without “B” it would fit." in together_view.verdict(over)
-    assert together_words.DROP_MORE in together_view.verdict(Weighing(parts, 300, 0))
-    assert "tf-good" in together_view.verdict(Weighing(parts, 900, 0)) and not Weighing(parts, 900, 0).enough
+    assert "Without “B” it would fit." in together.verdict(over)
+    assert DROP_MORE in together.verdict(Weighing(parts, 300, 0))
+    assert "tf-good" in together.verdict(Weighing(parts, 900, 0)) and not Weighing(parts, 900, 0).enough
 
 
 def test_weighing_looks_at_each_document_a_few_times(services: Services, two, monkeypatch) -> None:
@@ -150,8 +150,8 @@ def test_what_fits_is_what_was_counted_last(services: Services, two, tmp_path) -
 
 def test_nothing_is_too_much_before_a_model_is_loaded(services: Services, two, monkeypatch) -> None:
     monkeypatch.setattr(services.queue, "model", None)
-    drawn = together_view.chosen(services.collection.weigh(two))
-    assert together_words.ROOM_UNKNOWN in drawn and "tf-bad" not in drawn and "tf-budget" not in drawn
+    drawn = together.chosen(services.collection.weigh(two))
+    assert ROOM_UNKNOWN in drawn and "tf-bad" not in drawn and "tf-budget" not in drawn
 
 
 def test_too_much_together_offers_those_that_fit_whole(services: Services, two) -> None:
@@ -216,10 +216,10 @@ def test_what_is_drawn_of_them(services: Services, two) -> None:
                                               read=((1, 9),),
                                parts=[5, 4])
     assert strip.count("tf-part-1") == 5 and strip.count("tf-part-2") == 4
-    picks = together_view.listed(together.pickable(services), two, services.collection.weigh(
+    picks = together.listed(together.pickable(services), two, services.collection.weigh(
         [entry.id for entry in together.pickable(services)]))
     assert picks.count("checkbox") == picks.count("checked") == 2
-    assert "disabled" in together_view.chosen(services.collection.weigh(two[:1]))
+    assert "disabled" in together.chosen(services.collection.weigh(two[:1]))
 
 
 def test_an_answer_names_pages_of_several_words() -> None:

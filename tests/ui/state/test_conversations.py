@@ -14,10 +14,10 @@ import pytest
 from little_books import make_document, wait_for, write_book
 
 from triforce_core import Document, Page, TriForceError
+from ui.page import instructions as panel
 from ui.page.panel import Painter
 from ui.panels import chat, side
 from ui.panels import conversations as talks_panel
-from ui.panels import instructions as panel
 from ui.panels import library as library_panel
 from ui.state import search, starters
 from ui.state.conversations import Conversation, Conversations

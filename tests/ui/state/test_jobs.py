@@ -13,6 +13,7 @@ from held_engine import Held, quick_script, wait_for_text
 from little_books import make_document, read_quickly, wait_for, write_book
 
 from triforce_core import DocumentOpened, EngineConfig, PrefillProgress, TriForceError
+from ui.page.page_choice import which
 from ui.panels import document_head as head
 from ui.panels import side
 from ui.state import engine_queue, watchdog
@@ -25,7 +26,6 @@ from ui.state.tab_view import TabView
 from ui.view import live_answer, transcript
 from ui.view import wait_line as lines
 from ui.view.export import exported
-from ui.view.page_choice import which
 from ui.view.wait_line import wait_line
 from ui.words import chat as chat_words
 from ui.words import document_head as head_words

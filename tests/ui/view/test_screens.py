@@ -18,7 +18,7 @@ from triforce_core import (
     PrefillProgress,
 )
 from triforce_core.worker.status import EngineStatus
-from ui.page import engine
+from ui.page import engine, page_choice
 from ui.page import html as page_words
 from ui.page import number_format as figures
 from ui.page import race as race_view
@@ -34,14 +34,12 @@ from ui.view import charts, page_names, transcript
 from ui.view import document_head as head_view
 from ui.view import document_strip as document_strip_view
 from ui.view import library as library_view
-from ui.view import page_choice as page_choice_view
 from ui.view import welcome as welcome_view
 from ui.view.passages import LONGEST, Passage, passages, shown
 from ui.words import chat as chat_words
 from ui.words import document_head as head_words
 from ui.words import figures as figure_words
 from ui.words import library as library_words
-from ui.words import page_choice as choice_words
 from ui.words import strip as strip_words
 
 FIGURES = Figures(120, 52.3, 0.84, 29, 4.14, {"draft": (67, 55), "retrieval": (55, 44)},
@@ -277,14 +275,14 @@ def test_reopened_says_both_times() -> None:
 
 def test_too_long_says_how_long_and_how_much_fits() -> None:
     fit = DocumentFit(600, 350, (100,) * 6)
-    words = page_choice_view.words(ENTRY, fit)
+    words = page_choice.what_fits(ENTRY, fit)
     assert "600 tokens" in words and "can read 350" in words and "About 2 of your 6 pages fit" in words
-    assert "other chapters" not in words and "other chapters" in page_choice_view.words(ENTRY, fit, True)
-    assert 'data-tab="models"' in words and "data-tab" not in page_choice_view.words(ENTRY, replace(fit, tokens=300))
-    assert "Pages 1–2, 4: 300 tokens. Fits (86 %)." in page_choice_view.range_words(ENTRY, fit, "4,1-2")
-    assert "50 too many" in page_choice_view.range_words(ENTRY, fit, "1-4")
+    assert "other chapters" not in words and "other chapters" in page_choice.what_fits(ENTRY, fit, True)
+    assert 'data-tab="models"' in words and "data-tab" not in page_choice.what_fits(ENTRY, replace(fit, tokens=300))
+    assert "Pages 1–2, 4: 300 tokens. Fits (86 %)." in page_choice.range_words(ENTRY, fit, "4,1-2")
+    assert "50 too many" in page_choice.range_words(ENTRY, fit, "1-4")
     for bad in ("0-3", "3-2", "1-7", "1.5", "", "x", "<img>"):
-        assert "tf-bad" in page_choice_view.range_words(ENTRY, fit, bad)
+        assert "tf-bad" in page_choice.range_words(ENTRY, fit, bad)
 
 
 @pytest.mark.parametrize("document", [None, make_document()])
@@ -294,11 +292,11 @@ def test_that_questions_can_be_asked_is_said_before_all_is_read(document: Docume
 
 
 def test_a_part_is_never_called_the_whole() -> None:
-    assert page_choice_view.scope(ENTRY) == choice_words.WHOLE
-    assert page_choice_view.scope(replace(ENTRY, chosen="2-4")) == "pages 2–4"
+    assert page_choice.scope(ENTRY) == page_choice.WHOLE
+    assert page_choice.scope(replace(ENTRY, chosen="2-4")) == "pages 2–4"
     many = replace(ENTRY, pages=20, chosen="1-2, 4, 6, 8-11")
-    assert page_choice_view.scope(many) == "8 of 20 pages"
-    begun = welcome_view.begin(page_choice_view.scope(many))
+    assert page_choice.scope(many) == "8 of 20 pages"
+    begun = welcome_view.begin(page_choice.scope(many))
     assert "8 of 20 pages" in begun and "whole" not in begun
     assert "8 of 20 pages" in library_view.document_item(many, "ready", True)
     assert "20 pages" in library_view.document_item(replace(many, chosen=""), "ready", True)
@@ -306,10 +304,10 @@ def test_a_part_is_never_called_the_whole() -> None:
 
 def test_only_what_fits_can_be_read() -> None:
     fit = DocumentFit(600, 350, (100,) * 6)
-    fits = {typed: page_choice_view.readable(ENTRY, fit, typed) for typed in ("1-3", "1-4", "x", "", "1-7")}
+    fits = {typed: page_choice.readable(ENTRY, fit, typed) for typed in ("1-3", "1-4", "x", "", "1-7")}
     assert fits == {"1-3": True, "1-4": False, "x": False, "": False, "1-7": False}
-    assert page_choice_view.readable(ENTRY, replace(fit, estimated=True), "1-4")  # nobody knows yet
-    assert page_choice_view.readable(ENTRY, None, "1-4")
+    assert page_choice.readable(ENTRY, replace(fit, estimated=True), "1-4")  # nobody knows yet
+    assert page_choice.readable(ENTRY, None, "1-4")
 
 
 def lane(tokens: list[int], text: str) -> Accumulator:
@@ -355,8 +353,8 @@ def test_engine_panel_shows_memory() -> None:
 
 def test_what_memory_cannot_hold_is_not_blamed_on_the_model() -> None:
     fit = DocumentFit(5000, 4000, (2500, 2500))
-    assert "the model can read 4,000" in page_choice_view.words(ENTRY, fit)
-    assert "the memory that is free holds 4,000" in page_choice_view.words(ENTRY, replace(fit, limited_by="memory"))
+    assert "the model can read 4,000" in page_choice.what_fits(ENTRY, fit)
+    assert "the memory that is free holds 4,000" in page_choice.what_fits(ENTRY, replace(fit, limited_by="memory"))
 
 
 def test_engine_panel_says_why() -> None:

@@ -7,14 +7,27 @@ from typing import Any
 
 import gradio as gr
 
-from ..page.html import CANCEL
-from ..page.panel import PRIVATE, Panel, block, safely
 from ..state.instructions import LONGEST
 from ..state.services import Services
 from ..state.tab_view import TabView
 from ..state.tabs import Tabs
-from ..view.instructions import about
-from ..words import conversations as conversation_words
+from .html import CANCEL, esc
+from .panel import PRIVATE, Panel, block, safely
+
+INSTRUCT_LABEL = "Instructions for this conversation"
+INSTRUCT_HELP = ("What every answer in this conversation should follow: language, length, tone, readers. The model "
+                 "sees this after the document and before the first question, so the document is not read again. It is "
+                 "saved with the conversation and exported with it. It applies from the next question on; the model "
+                 "then reads the conversation so far again, which takes a moment.")
+INSTRUCT_NONE = ("The loaded model follows no instructions: it was trained to find sentences of the document "
+                 "that answer a question, and to quote them. Load a chat model (Models) to use this.")
+INSTRUCT_KEEP = "Save"
+INSTRUCT_REMOVE = "Remove"
+
+
+def about(followed: bool) -> str:
+    words = INSTRUCT_HELP if followed else INSTRUCT_NONE
+    return f'<h2>{esc(INSTRUCT_LABEL)}</h2><p class="tf-muted">{esc(words)}</p>'
 
 
 @dataclass(frozen=True)
@@ -29,11 +42,11 @@ class Instructions:
 def build() -> Instructions:
     with gr.Column(visible=False, elem_id="instructing", elem_classes="tf-dialog") as box:
         about = block("instructions-about")
-        words = gr.Textbox(label=conversation_words.INSTRUCT_LABEL, show_label=False, container=False, lines=3,
+        words = gr.Textbox(label=INSTRUCT_LABEL, show_label=False, container=False, lines=3,
                            max_lines=10,
                            max_length=LONGEST, elem_id="instructions")
         with gr.Row():
-            keep = gr.Button(conversation_words.INSTRUCT_KEEP, variant="primary", elem_id="keep-instructions",
+            keep = gr.Button(INSTRUCT_KEEP, variant="primary", elem_id="keep-instructions",
                              size="md",
                              scale=0, min_width=96)
             leave = gr.Button(CANCEL, elem_id="leave-instructions", size="md", scale=0, min_width=90)
@@ -56,7 +69,7 @@ def panels(services: Services) -> list[Panel]:
 
     def draw_keep(view: TabView) -> dict[str, Any]:
         followed = services.instructions.followed
-        return gr.update(value=conversation_words.INSTRUCT_KEEP if followed else conversation_words.INSTRUCT_REMOVE,
+        return gr.update(value=INSTRUCT_KEEP if followed else INSTRUCT_REMOVE,
                          visible=followed or bool(services.instructions.of(view)))
 
     return [

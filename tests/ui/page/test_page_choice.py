@@ -22,6 +22,8 @@ from triforce_core import (
 )
 from triforce_core.events import QuoteOccurrence, QuotePlace
 from triforce_core.metrics import page_in_file
+from ui.page import html as charts
+from ui.page import page_choice
 from ui.state.accumulator import Accumulator
 from ui.state.context_budget import Part, answer_room
 from ui.state.database import Database
@@ -29,9 +31,7 @@ from ui.state.library import Library
 from ui.state.runs import Run
 from ui.state.services import Services
 from ui.state.tab_view import TabView
-from ui.view import charts, context_bar, document_strip
-from ui.view import page_choice as page_choice_view
-from ui.words import page_choice as page_choice_words
+from ui.view import document_strip
 
 BOOK = replace(make_document(6), chapters=(
     Chapter(EVIL, 1, 1, 3), Chapter("Inside", 2, 2, 3), Chapter("Second", 1, 3, 5), Chapter("Last", 1, 6, 6)))
@@ -39,24 +39,24 @@ FIT = DocumentFit(600, 350, (100,) * 6)
 
 
 def test_chapters_are_listed_with_what_they_take() -> None:
-    listed = page_choice_view.listed(BOOK, FIT, "1-3")
+    listed = page_choice.listed(BOOK, FIT, "1-3")
     assert "<img" not in listed and "&lt;img" in listed and 'data-chosen="1-3"' in listed
     assert re.findall(r'data-first="(\d)" data-last="(\d)" data-level="(\d)"', listed) == [
         ("1", "3", "1"), ("2", "3", "2"), ("3", "5", "1"), ("6", "6", "1")]
     assert re.findall(r"(\d+) tokens", listed) == ["300", "200", "300", "100"]
     words = [len(page.text.split()) for page in BOOK.pages]
-    assert f"{sum(words[:3])} words" in page_choice_view.listed(BOOK, None, "")
-    assert page_choice_view.listed(make_document(), FIT, "") == ""
+    assert f"{sum(words[:3])} words" in page_choice.listed(BOOK, None, "")
+    assert page_choice.listed(make_document(), FIT, "") == ""
 
 
 def test_the_bar_adds_up() -> None:
     def widths(drawn: str) -> list[float]:
         return [float(width) for width in re.findall(r"<span class=\"tf-[^>]*width:([\d.]+)%", drawn)]
 
-    drawn = context_bar.bar([Part(EVIL, 100), Part("B", 250, True)], 800, 200)
+    drawn = page_choice.context_bar([Part(EVIL, 100), Part("B", 250, True)], 800, 200)
     assert widths(drawn) == [10.0, 25.0, 20.0, 45.0] and "tf-limit" not in drawn and "<img" not in drawn
     assert "about 250" in drawn and 'aria-label="about 350 of 800 tokens"' in drawn
-    over = context_bar.bar([Part("A", 1000), Part("B", 200)], 800, 200)
+    over = page_choice.context_bar([Part("A", 1000), Part("B", 200)], 800, 200)
     assert sum(widths(over)) == pytest.approx(100, abs=0.01) and "left:57.14%" in over and "<b>400</b>" in over
     assert charts.part_colour(0) == charts.part_colour(charts.PARTS) != charts.part_colour(1)
 
@@ -94,10 +94,10 @@ def test_pages_of_ranges_are_numbered_as_in_the_file() -> None:
     ("2", "page 2"), ("2-3", "pages 2 to 3"), ("7, 2-3", "pages 2 to 3, 7"), ("1-2,3-4, 6", "pages 1 to 4, 6")])
 def test_pages_in_words(typed: str, said: str) -> None:
     entry = replace(ENTRY, pages=8, chosen=ranges_text(page_ranges(typed, 8)))
-    to = page_choice_words.TO
+    to = page_choice.TO
     said = said.replace(" to ", to)
-    assert page_choice_view.which(entry.ranges) == page_choice_view.scope(entry) == said
-    drawn = page_choice_view.range_words(entry, replace(FIT, page_tokens=(1, 10, 100, 1000, 1, 1, 10_000, 1)), typed)
+    assert page_choice.which(entry.ranges) == page_choice.scope(entry) == said
+    drawn = page_choice.range_words(entry, replace(FIT, page_tokens=(1, 10, 100, 1000, 1, 1, 10_000, 1)), typed)
     tokens = {"2": 10, "2-3": 110, "7, 2-3": 10_110, "1-2,3-4, 6": 1112}[typed]
     assert said.capitalize() in drawn and f"{tokens:,}" in drawn
 
