@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import html
 
+COPY = "Copy"
+
 PARTS = 8
 
 

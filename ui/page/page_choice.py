@@ -20,8 +20,8 @@ from ..state.library import Entry, Ranges
 from ..state.services import Services
 from ..state.tab_view import TabView
 from ..state.tabs import Tabs
-from ..words import figures as figure_words
 from . import number_format as fmt
+from .figures import TOKEN_UNIT
 from .html import CANCEL, esc, part_colour
 from .number_format import pages
 from .panel import PRIVATE, Panel, block, safely
@@ -90,7 +90,7 @@ def context_bar(parts: Sequence[Part], most: int, room: int, legend: bool = True
 
 def _segment(css: str, share: float, title: str) -> str:
     return (f'<span class="{css}" style="width:{100 * share:.3f}%" '
-            f'title="{esc(title)} {esc(figure_words.TOKENS)}"></span>')
+            f'title="{esc(title)} {esc(TOKEN_UNIT)}"></span>')
 
 
 MOST_NAMED = 3  # ranges of pages in one phrase

@@ -21,11 +21,11 @@ from ..state.runs import Run
 from ..state.services import Services
 from ..state.tab_view import TabView
 from ..state.tabs import Tabs
-from ..view import charts, markdown
+from ..view import markdown
 from ..view.wait_line import wait_line
 from ..words import chat as chat_words
-from ..words import figures as figure_words
 from . import number_format as fmt
+from .figures import RATE, figures_line
 from .html import card, esc
 from .panel import PRIVATE, Panel, block, safely
 
@@ -123,7 +123,7 @@ def _lane(lane: Mapping[str, Any], x: float, y: float, wide: float, colour: str,
         last = " …" if left_out and number == len(shown) - 1 else ""
         parts.append(_text(x, y + 88 + LINE * number, line + last, 14, begin=begin))
     return (_text(x, y + 18, textwrap.shorten(lane["name"], max(12, int(wide / 9.4)), placeholder="…"), 16, weight=650)
-            + _text(x, y + 40, f"{fmt.rate(rate)} {figure_words.RATE} · {fmt.seconds(end)}", 14, colour="#5a635f")
+            + _text(x, y + 40, f"{fmt.rate(rate)} {RATE} · {fmt.seconds(end)}", 14, colour="#5a635f")
             + f'<rect x="{x:.1f}" y="{y + 50}" width="{wide:.1f}" height="7" rx="3.5" fill="#dde2df"/>{bar}</rect>'
             + "".join(parts))
 
@@ -232,11 +232,11 @@ def replay(outcome: dict[str, Any], question: str, *, key: str, fresh: bool) -> 
     for recorded in outcome["lanes"]:
         figures = figures_of(recorded)
         marks = json.dumps(recorded["marks"], separators=(",", ":"))
-        detail = charts.figures_line(figures)
+        detail = figures_line(figures)
         lanes.append(
             f'<section class="tf-lane" data-marks="{esc(marks)}" data-rate="{figures.tokens_per_second:.2f}">'
             f'<header><h3>{esc(recorded["name"])}</h3><span class="tf-lane-state">'
-            f"<b>{fmt.rate(figures.tokens_per_second)}</b> {esc(figure_words.RATE)}</span></header>"
+            f"<b>{fmt.rate(figures.tokens_per_second)}</b> {esc(RATE)}</span></header>"
             '<div class="tf-lane-bar"><span></span></div><div class="tf-lane-clock" aria-hidden="true"></div>'
             f'<div class="tf-lane-text tf-prose" tabindex="0">{markdown.render(recorded["text"])}</div>'
             f'{detail}</section>')

@@ -8,6 +8,7 @@ from typing import Any
 
 import gradio as gr
 
+from ..page import provenance
 from ..page.html import esc
 from ..page.page_choice import scope
 from ..page.panel import PRIVATE, Panel, block, safely
@@ -18,7 +19,7 @@ from ..state.services import Services
 from ..state.tab_view import TabView
 from ..state.tabs import Tabs
 from ..state.trace import Trace
-from ..view import provenance, transcript
+from ..view import transcript
 from ..view.citations import Citations
 from ..view.live_answer import inside
 from ..view.welcome import begin, meanwhile, welcome

@@ -18,7 +18,7 @@ from gradio.block_function import BlockFunction
 from gradio.utils import get_upload_folder, is_in_or_equal
 from gradio_client.utils import is_file_obj, traverse
 
-from ..page import instructions, models, page_choice, race, reader, settings, together
+from ..page import figures, instructions, models, page_choice, race, reader, settings, strip, together
 from ..page.html import esc
 from ..page.panel import PRIVATE, Painter, Panel, block, pace
 from ..page.race import RACE
@@ -31,7 +31,7 @@ from ..words import chat as chat_words
 from ..words import conversations as conversation_words
 from ..words import library as library_words
 from ..words import page as page_words
-from . import actions, address, chat, conversations, document_head, library, side
+from . import actions, address, chat, conversations, document_head, library
 from .gradio_sessions import Sessions
 
 TICK = 0.1
@@ -82,14 +82,14 @@ def build(services: Services, *, secret: str) -> gr.Blocks:
                         form = settings.build(services.settings)
             with gr.Column(elem_id="side", scale=0, min_width=200):
                 page_open, page_turned = reader.build()
-                figures, strip, history = side.build()
+                strip_html, (figures_html, history) = strip.build(), figures.build()
 
         outputs = {
             "documents": documents, "undo": undo, "address": shown_address, "head": head_html, "notice": notice,
             "locked": locked.column, "locked_text": locked.text, "choice_text": chosen.text, "pick": picked,
             "pick_budget": picked_budget, "chapters": chosen.chapters, "pages_wanted": chosen.pages,
             "range_text": chosen.budget, "read_pages": chosen.read, "transcript": talk.transcript, "live": talk.live,
-            "stop": talk.stop, "question": talk.question, "figures": figures, "strip": strip,
+            "stop": talk.stop, "question": talk.question, "figures": figures_html, "strip": strip_html,
             "page_open": page_open, "engine": form.engine, "race_board": lanes.board, "race_stop": lanes.stop,
             "history": history, "models_board": models_form.board, "memory": memory, "talk_bar": named.bar,
             "renaming": named.renaming, "new_title": named.title, "editing": talk.editing, "context_note": talk.context,
@@ -99,7 +99,7 @@ def build(services: Services, *, secret: str) -> gr.Blocks:
         }
         _draw(services, tabs, page, memory, outputs)
         page.load(lambda: settings.values(services.settings), None, list(form.fields.values()), queue=False, **PRIVATE)
-        _hear(services, tabs, (documents, head_html, notice, talk.transcript, talk.live, strip, lanes.board,
+        _hear(services, tabs, (documents, head_html, notice, talk.transcript, talk.live, strip_html, lanes.board,
                                models_form.board, named.bar, talk.editing, talk.context, picked, picked_budget, undo),
               (page_turned, gone))
         library.wire(services, tabs, upload, sought)
@@ -127,7 +127,7 @@ def _hear(services: Services, tabs: Tabs, pressed: Sequence[gr.HTML], gone: Sequ
 def _draw(services: Services, tabs: Tabs, page: gr.Blocks, memory: gr.BrowserState,
           outputs: dict[str, gr.blocks.Block]) -> None:
     """Every tab has its loop from its load on, or from when it is looked at again. outputs: of each panel."""
-    parts = (library, document_head, chat, side, reader, race, models, conversations, page_choice, together,
+    parts = (library, document_head, chat, figures, strip, reader, race, models, conversations, page_choice, together,
              instructions, settings, address)
     panels = [*(panel for part in parts for panel in part.panels(services)), _memory(services)]
     assert {panel.name for panel in panels} == set(outputs), "every panel has its place"

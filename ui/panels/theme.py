@@ -8,11 +8,12 @@ from pathlib import Path
 
 import gradio as gr
 
+from ..page.html import COPY
+from ..page.page_names import STRIP_PAGE, STRIP_PAGE_OF
+from ..page.provenance import STAGES, TRACE_WORDS
 from ..page.reader import FIND_BROKEN, LINK, LINKED, PAGE_BROKEN, PAGE_EMPTY
 from ..words import chat as chat_words
 from ..words import library as library_words
-from ..words import provenance as provenance_words
-from ..words import strip as strip_words
 
 ASSETS = Path(__file__).resolve().parents[1] / "assets"  # of ui/
 SANS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "sans-serif")
@@ -67,11 +68,11 @@ def files() -> dict[str, str]:
     """Our style sheet and script (keys, panes, copy, replay) by name, with the few words that they show.
 
     Not through ``css=``: Gradio would put its container's class before every selector, also before ``body``."""
-    words = json.dumps({"copy": chat_words.COPY, "copied": chat_words.COPIED,
+    words = json.dumps({"copy": COPY, "copied": chat_words.COPIED,
                         "readAloud": chat_words.READ_ALOUD, "readSilent": chat_words.READ_SILENT,
-                        "page": strip_words.STRIP_PAGE,
-                        "pageOf": strip_words.STRIP_PAGE_OF,
-                        "trace": {**provenance_words.TRACE_WORDS, "stages": provenance_words.STAGES},
+                        "page": STRIP_PAGE,
+                        "pageOf": STRIP_PAGE_OF,
+                        "trace": {**TRACE_WORDS, "stages": STAGES},
                         "pageEmpty": PAGE_EMPTY, "pageBroken": PAGE_BROKEN,
                         "findBroken": FIND_BROKEN,
                         "linked": LINKED, "link": LINK,

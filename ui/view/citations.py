@@ -15,9 +15,10 @@ from typing import Any
 
 from triforce_core import Document
 
+from ..page import page_names
 from ..state.quotes import KEPT_DOCUMENTS, LEAST, Found, Place, QuoteFinder, QuoteFinders, normal, spot
 from ..words import chat as chat_words
-from . import markdown, page_names
+from . import markdown
 
 SHOWN = 3  # occurrences of one quotation that get a chip
 _KEPT_ANSWERS = 400

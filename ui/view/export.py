@@ -15,13 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..page import page_names
 from ..state.accumulator import figures_of
 from ..state.conversations import Answer, Conversation
 from ..state.services import Services
 from ..words import chat as chat_words
 from ..words import conversations as conversation_words
 from ..words import page as page_words
-from . import markdown, page_names
+from . import markdown
 from .transcript import compared, from_pages
 
 KINDS = {"md": "text/markdown", "json": "application/json", "html": "text/html"}

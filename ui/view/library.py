@@ -7,13 +7,13 @@ import time
 from collections.abc import Sequence
 
 from ..page import number_format as fmt
+from ..page.figures import TOKEN_UNIT
 from ..page.html import esc, meter, part_colour
 from ..page.number_format import pages
 from ..state.conversations import Conversation
 from ..state.library import Entry
 from ..state.snapshots import SnapshotSpace
 from ..state.tab_view import LISTED
-from ..words import figures as figure_words
 from ..words import library as library_words
 from ..words import storage as storage_words
 from ..words import together as together_words
@@ -111,7 +111,7 @@ def document_item(entry: Entry, phase: str, current: bool) -> str:
     """One document: cover, title, size, where it stands."""
     facts = [together_words.COUNT.format(count=len(entry.parts))] if entry.parts else []
     facts += [pages_read(entry)] if entry.pages else []
-    facts.append(fmt.count(entry.tokens) + " " + figure_words.TOKENS if entry.tokens else fmt.size(entry.bytes))
+    facts.append(fmt.count(entry.tokens) + " " + TOKEN_UNIT if entry.tokens else fmt.size(entry.bytes))
     title = entry.title or entry.name
     return (f'<li class="tf-doc{" tf-current" if current else ""}">'
             f'<button type="button" class="tf-doc-open" data-action="open" data-document="{entry.id}" '

@@ -14,8 +14,8 @@ from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 
+from ..page.html import COPY
 from ..state.quotes import quotations
-from ..words import chat as chat_words
 
 Mark = Callable[[str, str], tuple[bool, str] | None]
 AFTER = 40  # characters behind a quotation, where the answer may name its page
@@ -44,7 +44,7 @@ def _link_close(renderer: RendererHTML, tokens: list[Token], index: int, options
 
 def _code(renderer: RendererHTML, tokens: list[Token], index: int, options: object, env: dict) -> str:
     code = html.escape(tokens[index].content)
-    copy = f'<button type="button" class="tf-copy" data-copy="code">{html.escape(chat_words.COPY)}</button>'
+    copy = f'<button type="button" class="tf-copy" data-copy="code">{html.escape(COPY)}</button>'
     return f'<div class="tf-code">{copy}<pre><code>{code}</code></pre></div>\n'
 
 

@@ -6,16 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..page import number_format as fmt
-from ..page.html import button, card, esc
+from ..page import provenance
+from ..page.figures import figures_line
+from ..page.html import COPY, button, card, esc
 from ..page.page_choice import which
 from ..state.accumulator import figures_of
 from ..state.conversations import Answer
 from ..state.runs import Run
 from ..words import chat as chat_words
 from ..words import conversations as conversation_words
-from ..words import provenance as provenance_words
 from ..words import waiting as waiting_words
-from . import charts, markdown, provenance
+from . import markdown
 
 _CIRCLE = 40  # characters that no answer writes three times without going in circles
 
@@ -29,7 +30,7 @@ def plain(item: Answer) -> str:
 
 
 def trace_button(answer: str, on: bool) -> str:
-    label = provenance_words.TRACE_OFF if on else provenance_words.TRACE
+    label = provenance.TRACE_OFF if on else provenance.TRACE
     return (f'<button type="button" class="tf-copy" data-action="trace" data-answer="{esc(answer)}" '
             f'aria-pressed="{str(on).lower()}">{esc(label)}</button>')
 
@@ -59,7 +60,7 @@ def answer(item: Answer, body: Callable[[Answer], str] = plain, traced: bool = F
            beside: Sequence[str] = (), plain_rate: float = 0.0) -> str:
     """One finished exchange with its permanent figures. body: its text as safe HTML (with quotations checked, or token
     by token if it is ``traced``). beside: the answers in its place, if there are several. plain_rate: as of
-    ``charts.figures_line``."""
+    ``figures_line``."""
     parts = [f'<div id="answer-{esc(item.id)}">', question(item.question), tools(item, beside),
              f'<div class="tf-answer{" tf-doubtful" if item.result.get("answerable") is False else ""}">']
     if item.text:
@@ -82,12 +83,12 @@ def answer(item: Answer, body: Callable[[Answer], str] = plain, traced: bool = F
     if not figures.tokens:
         parts.append(f'<div class="tf-foot"><span class="tf-line"></span>{again}</div>')
     else:
-        parts.append('<div class="tf-foot">' + charts.figures_line(figures, plain_rate, item.result.get("model", ""))
+        parts.append('<div class="tf-foot">' + figures_line(figures, plain_rate, item.result.get("model", ""))
                      + trace_button(item.id, traced) + again
                      + f'<button type="button" class="tf-copy tf-aloud" data-aloud>'
                      f"{esc(chat_words.READ_ALOUD)}</button>"
-                     + f'<button type="button" class="tf-copy" data-copy="answer" aria-label="{esc(chat_words.COPY)}">'
-                     f"{esc(chat_words.COPY)}</button></div>")
+                     + f'<button type="button" class="tf-copy" data-copy="answer" aria-label="{esc(COPY)}">'
+                     f"{esc(COPY)}</button></div>")
     parts.append("</div></div>")
     return "".join(parts)
 
@@ -121,7 +122,7 @@ def transcript(answers: Sequence[Answer], body: Callable[[Answer], str] = plain,
                versions: Mapping[str, Sequence[str]] | None = None,
                plain_rate: Callable[[Answer], float] = lambda item: 0.0) -> str:
     """All finished exchanges of a conversation. traced: the answer shown token by token. versions: as of
-    ``Conversations.versions``. plain_rate: of each, as of ``charts.figures_line``."""
+    ``Conversations.versions``. plain_rate: of each, as of ``figures_line``."""
     carried = f'<p class="tf-ended">{esc(conversation_words.CARRIED)}</p>'
     drawn = "".join(answer(item, body, item.id == traced, (versions or {}).get(item.id, ()), plain_rate(item))
                     for item in answers if item.state != "running")

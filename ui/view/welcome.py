@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from triforce_core import Document
 
+from ..page import page_names
 from ..page.html import button, esc
 from ..words import chat as chat_words
 from ..words import document_head as head_words
-from . import page_names
 
 MOST_CHAPTERS = 60
 

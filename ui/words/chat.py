@@ -39,7 +39,6 @@ ENGINE_SILENT = ("The engine had not answered for {seconds} s: its process was s
 ENGINE_STUCK = ("The engine came no step further for far longer than its steps take, so it was ended. The next request "
                 "starts a new one.")
 UNEXPECTED = "Something inside went wrong ({kind}). The app is still running; try again, or see the log."
-COPY = "Copy"
 COPIED = "Copied"
 READ_ALOUD = "Read aloud"
 READ_SILENT = "Stop reading"
@@ -51,8 +50,6 @@ START_MORE = ("The answer is written from {scope}, and the strip shows which pag
               "Press Race to see the same answer with and without speculation.")
 LEAD_IN = "Under: {words}"  # the line that introduces a list, the first row of a table
 IN_CONTEXT = "In context"  # the sentences around a quotation
-CITED_PAGE = "p. {label}"
-CITED_PAGE_OF = "{title}, p. {label}"  # of one of several documents
 QUOTING = "quoting p. {label}"
 QUOTE_EXACT = "these words stand there"
 QUOTE_PARTLY = "{percent} % of these words stand there in one piece"

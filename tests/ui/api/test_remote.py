@@ -20,15 +20,13 @@ from triforce_core import EngineConfig, RemoteEngine, TriForceError
 from ui.api.models import Models
 from ui.api.problems import Problem
 from ui.page import engine as engine_status_view
+from ui.page import figures as charts
+from ui.page import strip
 from ui.panels.layout import _bar
 from ui.state import folders
 from ui.state.services import Services
 from ui.state.tab_view import TabView
-from ui.view import charts
-from ui.view import document_strip as document_strip_view
 from ui.view import welcome as welcome_view
-from ui.words import figures as figure_words
-from ui.words import strip as strip_words
 
 ROOT = Path(__file__).resolve().parents[3]
 KEY = "a-key-of-at-least-20-characters"
@@ -94,12 +92,12 @@ def test_what_is_not_reported_is_shown_as_not_available(remote: Services, tmp_pa
     view = opened(remote, write_book(tmp_path, "b.txt", 3))
     figures = ask(remote, view, "How many?").accumulator.figures()
     card, line = charts.figures_card(figures, "Last"), charts.figures_line(figures)
-    assert figure_words.SPECULATION_REMOTE in card and figure_words.NOT_REPORTED in card
-    assert figure_words.PER_PASS_SHORT not in line and figure_words.SPECULATION_OFF not in card + line
+    assert charts.SPECULATION_REMOTE in card and charts.NOT_REPORTED in card
+    assert charts.PER_PASS_SHORT not in line and charts.SPECULATION_OFF not in card + line
     document = remote.library.document(view.document)
-    drawn = document_strip_view.strip_section(document, (), (), first_page=1, selected=None, read=((1, 3),),
-                                              reported=False)
-    assert strip_words.STRIP_REMOTE in drawn
+    drawn = strip.strip_section(document, (), (), first_page=1, selected=None, read=((1, 3),),
+                                reported=False)
+    assert strip.STRIP_REMOTE in drawn
     engine = engine_status_view.engine_section("ready", remote.queue.model, None, None, 0, False)
     assert "leave this machine" in engine and "0 B" not in engine and engine_status_view.DRAFT not in engine
     with pytest.raises(TriForceError, match="race"):

@@ -11,9 +11,9 @@ import pytest
 from little_books import wait_for, write_book
 from page_steps import answered, ask, statistics, upload, visit
 
+from ui.page import figures as figure_words
 from ui.page import race as race_words
 from ui.words import chat as chat_words
-from ui.words import figures as figure_words
 from ui.words import library as library_words
 
 pytestmark = pytest.mark.browser

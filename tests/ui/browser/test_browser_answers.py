@@ -8,7 +8,7 @@ import time
 import pytest
 from page_steps import answered, ask, statistics, upload
 
-from ui.words import figures as figure_words
+from ui.page import figures as figure_words
 from ui.words import page as page_words
 
 pytestmark = pytest.mark.browser

@@ -11,19 +11,13 @@ import pytest
 from hostile_words import ENTRY, EVIL
 from little_books import make_document, wait_for, write_book
 
-from triforce_core import (
-    Chapter,
-    DocumentFit,
-    QuoteEvent,
-    RoundEvent,
-    TriForceError,
-    page_ranges,
-    ranges_text,
-)
+from triforce_core import Chapter, DocumentFit, QuoteEvent, RoundEvent, TriForceError, page_ranges, ranges_text
 from triforce_core.events import QuoteOccurrence, QuotePlace
 from triforce_core.metrics import page_in_file
+from ui.page import figures as document_strip
 from ui.page import html as charts
 from ui.page import page_choice
+from ui.page.strip import cited_pages
 from ui.state.accumulator import Accumulator
 from ui.state.context_budget import Part, answer_room
 from ui.state.database import Database
@@ -31,7 +25,6 @@ from ui.state.library import Library
 from ui.state.runs import Run
 from ui.state.services import Services
 from ui.state.tab_view import TabView
-from ui.view import document_strip
 
 BOOK = replace(make_document(6), chapters=(
     Chapter(EVIL, 1, 1, 3), Chapter("Inside", 2, 2, 3), Chapter("Second", 1, 3, 5), Chapter("Last", 1, 6, 6)))
@@ -85,7 +78,7 @@ def test_pages_of_ranges_are_numbered_as_in_the_file() -> None:
     run.accumulator.add(QuoteEvent(0, 0, 9, True, 2, (across, QuoteOccurrence(20, 29, (QuotePlace(5, "9", 0, 9),)))))
     places = [place for found in run.quotes[0]["occurrences"] for place in found["places"]]
     assert [(place["page"], place["label"]) for place in places] == [(3, "3"), (6, "6"), (9, "9")]
-    assert document_strip.cited_pages({"quotes": run.quotes}) == {3, 6, 9}
+    assert cited_pages({"quotes": run.quotes}) == {3, 6, 9}
     assert document_strip.pages_read({"ranges": [list(each) for each in ranges]}) == ranges
     assert document_strip.pages_read({"first_page": 2, "page_shares": [0.5, 0.2, 0, 0, 0.3]}) == ((2, 3), (6, 6))
 

@@ -6,8 +6,10 @@ from pathlib import Path
 
 from little_books import wait_for, write_book
 
+from ui.page import figures as figures_panel
 from ui.page import models, settings
-from ui.panels import document_head, side
+from ui.page import strip as strip_panel
+from ui.panels import document_head
 from ui.state.services import Services
 from ui.state.tab_view import TabView
 
@@ -26,7 +28,7 @@ def test_how_many_words_a_token_is_was_measured_on_the_document(services: Servic
 
 def test_the_engine_is_told_of_in_settings_and_its_failure_above_the_chat(services: Services, monkeypatch) -> None:
     assert "engine" in {panel.name for panel in settings.panels(services)}
-    assert "engine" not in {panel.name for panel in side.panels(services)}
+    assert "engine" not in {panel.name for tab in (figures_panel, strip_panel) for panel in tab.panels(services)}
     (notice,) = [panel for panel in document_head.panels(services) if panel.name == "notice"]
     view = TabView()
     wait_for(lambda: services.queue.state == "ready")

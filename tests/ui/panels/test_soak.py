@@ -20,8 +20,10 @@ from little_books import read_quickly, wait_for, write_book
 
 from tests.documents import hostile
 from triforce_core import EngineClient, EngineConfig, read_document
+from ui.page import figures as figures_panel
+from ui.page import strip as strip_panel
 from ui.page.panel import Painter
-from ui.panels import chat, layout, library, side
+from ui.panels import chat, layout, library
 from ui.panels import document_head as head
 from ui.state import folders as places
 from ui.state.runs import ENDED, Run
@@ -53,7 +55,8 @@ class Soak:
                         self.config, read_quickly)
         made.start([])
         self.tabs = layout.Tabs(made)
-        self.panels = [*library.panels(made), *head.panels(made), *chat.panels(made), *side.panels(made)]
+        self.panels = [*library.panels(made), *head.panels(made), *chat.panels(made), *figures_panel.panels(made),
+                       *strip_panel.panels(made)]
         return made
 
     def add(self, count: int) -> list[str]:

@@ -11,6 +11,7 @@ from page_client import client
 
 from triforce_core import EngineConfig, TriForceError
 from ui.page import page_choice as choice_words
+from ui.page import strip as document_strip_view
 from ui.page import together
 from ui.page.together import DROP_MORE, ROOM_UNKNOWN
 from ui.panels import document_head as head
@@ -20,7 +21,6 @@ from ui.state.services import Services
 from ui.state.tab_view import TabView
 from ui.view import citations
 from ui.view import document_head as head_view
-from ui.view import document_strip as document_strip_view
 from ui.view import library as library_view
 from ui.view.export import exported
 from ui.words import together as together_words
@@ -166,7 +166,7 @@ def test_too_much_together_offers_those_that_fit_whole(services: Services, two) 
     assert services.choosing(view) == entry
     view.notice = ("info", together_words.NEW_TALK, "")
     (card,) = [panel for panel in head.panels(services) if panel.name == "notice"]
-    assert card.key(view) == (None, "", "") and card.draw(view) == ""  # nothing is read together yet
+    assert card.key(view) == (None, "", "", 0) and card.draw(view) == ""  # nothing is read together yet
     together.begin(services, view)
     assert services.choosing(view) is None  # one box at a time: Escape closes what was opened last
     view.picking = None

@@ -14,9 +14,11 @@ import pytest
 from little_books import make_document, wait_for, write_book
 
 from triforce_core import Document, Page, TriForceError
+from ui.page import figures as figures_panel
 from ui.page import instructions as panel
+from ui.page import strip as strip_panel
 from ui.page.panel import Painter
-from ui.panels import chat, side
+from ui.panels import chat
 from ui.panels import conversations as talks_panel
 from ui.panels import library as library_panel
 from ui.state import search, starters
@@ -197,7 +199,8 @@ def test_ten_thousand_conversations_cost_a_question_no_more_than_a_hundred(servi
     run = services.ask(view, "How many harbours?")
     wait_for(lambda: run.ended and services.conversations.answer(run.id).state == "done")
     connection, drawn = services.database._connection, {}
-    panels = [panel for part in (library_panel, side, chat, talks_panel) for panel in part.panels(services)]
+    parts = (library_panel, strip_panel, figures_panel, chat, talks_panel)
+    panels = [panel for part in parts for panel in part.panels(services)]
     painter = Painter(panels, view, clock=itertools.count().__next__)
 
     def cost() -> int:

@@ -13,9 +13,9 @@ from held_engine import Held, quick_script, wait_for_text
 from little_books import make_document, read_quickly, wait_for, write_book
 
 from triforce_core import DocumentOpened, EngineConfig, PrefillProgress, TriForceError
+from ui.page import strip as strip_panel
 from ui.page.page_choice import which
 from ui.panels import document_head as head
-from ui.panels import side
 from ui.state import engine_queue, watchdog
 from ui.state import folders as places
 from ui.state import wait_estimates as waiting
@@ -75,7 +75,7 @@ def phase(services: Services, view: TabView) -> str:
 
 def strip(services: Services, view: TabView) -> tuple[set[int], set[int]]:
     """(pages that are drawn as read, pages with attention) of the answer that a tab shows."""
-    drawn = next(panel for panel in side.panels(services) if panel.name == "strip").draw(view)
+    drawn = next(panel for panel in strip_panel.panels(services) if panel.name == "strip").draw(view)
     cells = re.findall(r'<button type="button" class="tf-page([^"]*)"[^>]*data-page="(\d+)"[^>]*'
                        r'title="[^"]*?· ([\d.]+|not in context)', drawn)
     return ({int(page) for css, page, _ in cells if "tf-out" not in css},

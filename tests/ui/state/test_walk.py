@@ -23,7 +23,7 @@ from held_engine import Held, quick_script, wait_for_text
 from little_books import make_document, wait_for
 
 from triforce_core import Document, EngineConfig, Page, TriForceError, merge_ranges
-from ui.panels import side
+from ui.page import strip as strip_panel
 from ui.state import folders as places
 from ui.state.runs import Run
 from ui.state.services import Services
@@ -245,7 +245,7 @@ class Walk:
         view = TabView(document=run.document, conversation=run.conversation)
         if self.services.conversations.answers(run.conversation)[-1].id != run.id:
             return  # another branch is shown
-        drawn = next(panel for panel in side.panels(self.services) if panel.name == "strip").draw(view)
+        drawn = next(panel for panel in strip_panel.panels(self.services) if panel.name == "strip").draw(view)
         cells = re.findall(r'class="tf-page([^"]*)"[^>]*data-page="(\d+)"[^>]*--i:([\d.]+)', drawn)
         assert {int(page) for css, page, _ in cells if "tf-out" not in css} == asked.pages
         shares = enumerate(run.accumulator.page_shares(), run.first_page)

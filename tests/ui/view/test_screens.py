@@ -18,11 +18,14 @@ from triforce_core import (
     PrefillProgress,
 )
 from triforce_core.worker.status import EngineStatus
-from ui.page import engine, page_choice
+from ui.page import engine, page_choice, page_names, strip
+from ui.page import figures as charts
 from ui.page import html as page_words
 from ui.page import number_format as figures
 from ui.page import race as race_view
 from ui.page.html import esc
+from ui.page.passages import LONGEST, PASSAGES, Passage, passages, shown
+from ui.page.strip import bars, intensity
 from ui.state import race
 from ui.state.accumulator import Accumulator, Figures
 from ui.state.conversations import Answer
@@ -30,17 +33,13 @@ from ui.state.jobs import Prefill
 from ui.state.page_shares import above
 from ui.state.race import DIFFERS_EXACT
 from ui.state.runs import Run
-from ui.view import charts, page_names, transcript
 from ui.view import document_head as head_view
-from ui.view import document_strip as document_strip_view
 from ui.view import library as library_view
+from ui.view import transcript
 from ui.view import welcome as welcome_view
-from ui.view.passages import LONGEST, Passage, passages, shown
 from ui.words import chat as chat_words
 from ui.words import document_head as head_words
-from ui.words import figures as figure_words
 from ui.words import library as library_words
-from ui.words import strip as strip_words
 
 FIGURES = Figures(120, 52.3, 0.84, 29, 4.14, {"draft": (67, 55), "retrieval": (55, 44)},
                   {"draft": 80, "retrieval": 20, "bonus": 10, "recovered": 10}, "triforce", "long document",
@@ -69,7 +68,7 @@ def test_nothing_from_outside_is_live() -> None:
         transcript.answer(answer), transcript.live(run, False, transcript.writing(run)),
         head_view.head(ENTRY, "ready"), head_view.head(ENTRY, "failed"),
         library_view.listing([(ENTRY, "ready")], ENTRY.id, [], None),
-        document_strip_view.strip_section(evil, (1.0,), [passage], first_page=1, selected=1, read=((1, 6),)),
+        strip.strip_section(evil, (1.0,), [passage], first_page=1, selected=1, read=((1, 6),)),
         race_view.recording(run), charts.figures_card(replace(FIGURES, why=EVIL), "x"),
     ]
     for html in screens:
@@ -79,7 +78,7 @@ def test_nothing_from_outside_is_live() -> None:
 
 def test_figures_line_has_every_figure() -> None:
     line = charts.figures_line(FIGURES)
-    for text in ("52", "0.8 s", "4.14", "120", "82 %", "55/67", "80 %", "44/55", figure_words.SPECULATION_ON,
+    for text in ("52", "0.8 s", "4.14", "120", "82 %", "55/67", "80 %", "44/55", charts.SPECULATION_ON,
                  "long document"):
         assert text in line
 
@@ -116,9 +115,9 @@ def test_the_link_is_shown_while_something_streams() -> None:
 
 
 def test_speculation_is_never_blank() -> None:
-    assert figure_words.SPECULATION_PENDING in charts.speculation_badge(Figures())
+    assert charts.SPECULATION_PENDING in charts.speculation_badge(Figures())
     off = charts.speculation_badge(Figures(engine="autoregressive", why="no draft model"))
-    assert figure_words.SPECULATION_OFF in off and "no draft model" in off
+    assert charts.SPECULATION_OFF in off and "no draft model" in off
 
 
 def test_an_unknown_tier_is_shown_too() -> None:
@@ -127,7 +126,7 @@ def test_an_unknown_tier_is_shown_too() -> None:
 
 
 def test_strip_maps_shares_to_pages() -> None:
-    html = charts.strip([str(i) for i in range(1, 9)], (0.1, 0.4), first_page=3, selected=4, read=((3, 4),))
+    html = bars([str(i) for i in range(1, 9)], (0.1, 0.4), first_page=3, selected=4, read=((3, 4),))
     cells = re.findall(r'<button[^>]*data-page="(\d+)"[^>]*--i:([\d.]+)', html)
     assert [cell for cell in cells if float(cell[1])] == [("3", "0.500"), ("4", "1.000")]
     assert html.count("tf-out") == 6 and html.count('tabindex="0"') == 1
@@ -139,23 +138,23 @@ def test_bars_show_what_is_above_the_usual() -> None:
         return {"page_shares": list(shares), "first_page": 1, "ranges": [[1, 3]], "model": "m"} | more
 
     shown, others = result(0.1, 0.3, 0.6), [result(0.2, 0.1, 0.7), result(0.2, 0.1, 0.7)]
-    usual = document_strip_view.usual_shares(shown["page_shares"], shown, others)
+    usual = strip.usual_shares(shown["page_shares"], shown, others)
     assert usual == pytest.approx((0.2, 0.1, 0.7))
-    html = charts.strip(["1", "2", "3"], shown["page_shares"], heights=above(shown["page_shares"], usual), cited={2})
+    html = bars(["1", "2", "3"], shown["page_shares"], heights=above(shown["page_shares"], usual), cited={2})
     assert re.findall(r"--i:([\d.]+)", html) == ["0.000", "1.000", "0.000"]  # not the last page, which is always tall
     assert "Page 3 · 60.0 %" in html and re.findall(r'tf-cited" data-action="page" data-page="(\d)"', html) == ["2"]
     for few in (others[:1], [*others[:1], result(0.2, 0.1, 0.7, model="n")], [result(0.5, 0.5), result(0.5, 0.5)]):
-        assert document_strip_view.usual_shares(shown["page_shares"], shown, few) == ()
+        assert strip.usual_shares(shown["page_shares"], shown, few) == ()
     first = shown | {"usual_shares": [0.1, 0.1, 0.8]}  # the engine's own: no other answer is needed
-    assert document_strip_view.usual_shares(shown["page_shares"], first, others) == (0.1, 0.1, 0.8)
-    alike = charts.strip(["1", "2", "3"], shown["page_shares"],
-                         heights=above(shown["page_shares"], (0.1, 0.29, 0.61)))
+    assert strip.usual_shares(shown["page_shares"], first, others) == (0.1, 0.1, 0.8)
+    alike = bars(["1", "2", "3"], shown["page_shares"],
+                 heights=above(shown["page_shares"], (0.1, 0.29, 0.61)))
     assert max(map(float, re.findall(r"--i:([\d.]+)", alike))) < 0.5  # next to nothing is above it: no page is tall
-    assert charts.strip(["1", "2", "3"], (), heights=()).count("--i:0.000") == 3  # before the first round
+    assert bars(["1", "2", "3"], (), heights=()).count("--i:0.000") == 3  # before the first round
     level = above((0.1,) * 7 + (0.3, 0.0), (0.05,) * 8 + (0.6,))  # the last page has less, so all others more
     assert level == pytest.approx([0.0] * 7 + [0.2, 0.0])
     quote = {"closed": True, "occurrences": [{"places": [{"page": 2}, {"page": 3}]}]}
-    assert document_strip_view.cited_pages({"quotes": [quote, quote | {"closed": False}]}) == {2, 3}
+    assert strip.cited_pages({"quotes": [quote, quote | {"closed": False}]}) == {2, 3}
 
 
 def test_what_every_question_draws_is_not_called_most_attended() -> None:
@@ -163,14 +162,14 @@ def test_what_every_question_draws_is_not_called_most_attended() -> None:
     document = Document("t", "txt", (Page("1", "One."), Page("2", passage.text)), "test")
 
     def drawn(usual: tuple[float, ...]) -> str:
-        return document_strip_view.strip_section(document, (0.2, 0.8), [passage], first_page=1, selected=None,
-                                                 read=((1, 2),), usual=usual)
+        return strip.strip_section(document, (0.2, 0.8), [passage], first_page=1, selected=None,
+                                   read=((1, 2),), usual=usual)
 
-    assert passage.text in drawn((0.5, 0.5)) and strip_words.STRIP_ABOVE in drawn((0.5, 0.5))
+    assert passage.text in drawn((0.5, 0.5)) and strip.STRIP_ABOVE in drawn((0.5, 0.5))
     assert passage.text not in drawn((0.1, 0.9)), "its page has no bar"
     assert passage.text in drawn((0.2, 0.8)), "no page has one"
     bare = drawn(())
-    assert passage.text not in bare and strip_words.PASSAGES not in bare and esc(strip_words.STRIP_ALL) in bare
+    assert passage.text not in bare and PASSAGES not in bare and esc(strip.STRIP_ALL) in bare
 
 
 def test_a_fragment_is_no_passage() -> None:
@@ -180,8 +179,8 @@ def test_a_fragment_is_no_passage() -> None:
 
 
 def test_a_page_without_attention_is_empty_not_missing() -> None:
-    assert charts.strip(["i", "ii"], ()).count("<button") == 2
-    assert charts.intensity(0.0, 0.0) == 0.0
+    assert bars(["i", "ii"], ()).count("<button") == 2
+    assert intensity(0.0, 0.0) == 0.0
 
 
 def test_chunks_become_sentences() -> None:

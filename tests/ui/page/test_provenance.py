@@ -6,13 +6,12 @@ from html import unescape
 
 from triforce_core import Document, Page, RoundEvent
 from triforce_core.events import AttendedChunk, TierCount, TokenChance
+from ui.page import figures, provenance
 from ui.state.conversations import Answer
 from ui.state.runs import Run
 from ui.state.services import Services
 from ui.state.trace import Trace
-from ui.view import charts_over_time, provenance, transcript
-from ui.words import figures as figure_words
-from ui.words import provenance as provenance_words
+from ui.view import transcript
 
 EVIL = '<img src=x onerror=alert(1)>"'
 ROUNDS = (
@@ -59,7 +58,7 @@ def test_every_token_has_its_colour_and_nothing_is_live() -> None:
     assert data["passages"] == [[1, f"p. {EVIL}", f"Once he slept {EVIL}.", f"1:10-{25 + len(EVIL)}"],
                                 [2, "p. 2", "The keeper counted forty ships.", "2:7-38"]]
     assert data["seen"] == [[[0, 0.5], [1, 0.375]], []], "chunks of one sentence add up, round by round"
-    for words in (figure_words.TIERS["n-gram"][0], "2/2", "1/3", "2 full passes", "8.0 ms"):
+    for words in (figures.TIER_WORDS["n-gram"][0], "2/2", "1/3", "2 full passes", "8.0 ms"):
         assert words in html
 
 
@@ -69,14 +68,14 @@ def test_what_older_versions_stored_is_drawn_without_passages() -> None:
     html = provenance.drawn(old, " The keeper", 1, BOOK)
     data = json.loads(unescape(re.search(r'data-trace="([^"]*)"', html)[1]))
     assert data["passages"] == [] and data["seen"] == [[], []]
-    assert charts_over_time.answer_charts(old) == charts_over_time.answer_charts(recorded())
+    assert figures.answer_charts(old) == figures.answer_charts(recorded())
 
 
 def test_an_engine_that_does_not_tell_is_said_to() -> None:
     made = Trace()
     made.add(RoundEvent(0, (1,), ("bonus",), ()))
     html = unescape(provenance.drawn(made, "its words", 1, None))
-    assert provenance_words.TRACE_UNKNOWN in html and "its words" in html
+    assert provenance.TRACE_UNKNOWN in html and "its words" in html
 
 
 def test_live_tokens() -> None:
@@ -84,14 +83,14 @@ def test_live_tokens() -> None:
     run.accumulator.add(ROUNDS[0])
     run.accumulator.text = "The keeper"
     assert 'class="tf-t tf-o-draft"' in transcript.writing(run, by_token=True)
-    assert "tf-t" not in transcript.writing(run) and provenance_words.TRACE in transcript.writing(run)
+    assert "tf-t" not in transcript.writing(run) and provenance.TRACE in transcript.writing(run)
 
 
 def test_only_the_traced_answer_is_drawn_so() -> None:
     answers = [Answer(key, "c", 0.0, "Q", "Text", (1,), "done", "", {"figures": {"tokens": 1}}) for key in "ab"]
     html = transcript.transcript(answers, lambda item: f"[{item.id}]", "b")
     assert html.count('aria-pressed="true"') == 1
-    assert html.index("[a]") < html.index("[b]") < html.index(provenance_words.TRACE_OFF)
+    assert html.index("[a]") < html.index("[b]") < html.index(provenance.TRACE_OFF)
 
 
 def test_traces_go_with_their_answers(services: Services) -> None:

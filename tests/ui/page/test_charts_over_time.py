@@ -10,13 +10,12 @@ import pytest
 
 from triforce_core import AnswerStats, EngineFacts, Finished, ModelInfo, RoundEvent
 from triforce_core.events import TierCount
+from ui.page import figures as charts_over_time
 from ui.state import energy
 from ui.state.accumulator import Accumulator, Figures
 from ui.state.conversations import Answer
 from ui.state.services import Services
 from ui.state.trace import Trace
-from ui.view import charts_over_time
-from ui.words import figures as figure_words
 
 
 def trace(rounds: int = 20, tokens: int = 4, seconds: float = 0.1) -> Trace:
@@ -75,7 +74,7 @@ def test_the_table_has_a_row_for_every_answer() -> None:
         answer("b", "<b>New</b>?", tokens_per_second=50.0, acceptance={"draft": [10, 8]}, joules=12.0),
         answer("a", "Old?", tokens_per_second=40.0), answer("0", "Empty?", tokens=0)])
     assert html.count("<tr>") == 3 and "Empty" not in html and "<b>New" not in html and "&lt;b&gt;New" in html
-    assert "80 %" in html and figure_words.JOULES in html and ">12<" in html
+    assert "80 %" in html and charts_over_time.JOULES in html and ">12<" in html
     assert html.index("New") < html.index("Old") and charts_over_time.history([]) == ""
 
 

@@ -18,6 +18,8 @@ from triforce_core import Document
 
 from ..state.quotes import Place
 
+PASSAGES = "Most attended passages"
+
 LEAST_WORDS = 3  # of a sentence: "95." is none
 LONGEST = 420  # characters shown of one sentence: of most, all
 _END = re.compile(r"[.!?…][\"'”’)\]]*\s|\n\s*\n")

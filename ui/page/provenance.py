@@ -10,15 +10,33 @@ from typing import Any
 
 from triforce_core import Document
 
-from ..page import number_format as fmt
-from ..page.html import esc
 from ..state.quotes import spot
 from ..state.trace import Trace
-from ..words import figures as figure_words
-from ..words import provenance as provenance_words
-from ..words import strip as strip_words
-from . import charts, page_names
-from .passages import Passage, passages, shown
+from . import number_format as fmt
+from . import page_names
+from .figures import TIER_WORDS, TIERS, TOKEN_UNIT, tier_class, tier_name
+from .html import esc
+from .passages import PASSAGES, Passage, passages, shown
+
+TRACE = "Who wrote it"
+TRACE_OFF = "Plain text"
+TRACE_UNKNOWN = "This answer's tokens were not recorded."
+TRACE_TOKENS = "The answer token by token; arrow keys move"
+TRACE_HINT = "Point at a token, or move with the arrow keys: who wrote it, how sure the model was, and where it looked."
+TRACE_ATTENTION = "The strip shows the attention of"
+TRACE_REACH = (("round", "the token's round"), ("sentence", "its sentence"), ("answer", "the answer"))
+TRACE_PASSAGES = "Attention, not evidence."
+TRACE_WORDS = {"token": "Token", "chance": "Probability", "round": "Round", "attended": "Attended",
+               "unknown": "not recorded (see Settings, Token details)", "unmeasured": "not measured in this round"}
+ROUND = "Round"
+ROUNDS = "Rounds: {rounds} full passes"
+ROUNDS_HELP = "Each bar is one pass of the full model: its height is the tokens it settled, its colours who wrote them."
+ROUNDS_TABLE = "All rounds as a table"
+ROUNDS_CAPTION = "Accepted of tested tokens by tier, and milliseconds by stage"
+ROUND_WORDS = "Round {number}: {tokens} tokens in {milliseconds} ms"
+STAGES_TITLE = "Where a round's time goes"
+STAGES = {"n-gram": "copying", "draft": "small model", "retrieval": "retrieval tier", "verify": "full pass",
+          "select": "choosing chunks", "other": "the rest"}
 
 MOST_ROUNDS = 400  # that are drawn one by one
 
@@ -31,7 +49,7 @@ def tokens(trace: Trace, text: str) -> str:
 
 
 def origin_class(origin: str) -> str:
-    return f"tf-o-{origin}" if origin in charts.TIERS else "tf-o-other"
+    return f"tf-o-{origin}" if origin in TIERS else "tf-o-other"
 
 
 def drawn(trace: Trace, text: str, first_page: int, document: Document | None) -> str:
@@ -39,28 +57,28 @@ def drawn(trace: Trace, text: str, first_page: int, document: Document | None) -
 
     first_page: the page that share 0 belongs to. document: None where its text is no longer there."""
     if not trace.known:
-        return f'<p class="tf-note">{esc(provenance_words.TRACE_UNKNOWN)}</p><div class="tf-tokens">{esc(text)}</div>'
+        return f'<p class="tf-note">{esc(TRACE_UNKNOWN)}</p><div class="tf-tokens">{esc(text)}</div>'
     seen = {token[1] for token in trace.tokens}
     legend = "".join(
-        f'<li title="{esc(figure_words.TIERS.get(tier, ("", ""))[1])}">'
+        f'<li title="{esc(TIER_WORDS.get(tier, ("", ""))[1])}">'
         f'<span class="tf-t {origin_class(tier)}">abc</span> '
-        f"{esc(charts.tier_name(tier))} <b>{fmt.count(sum(token[1] == tier for token in trace.tokens))}</b></li>"
-        for tier in (*charts.TIERS, *sorted(seen - set(charts.TIERS))) if tier in seen)
+        f"{esc(tier_name(tier))} <b>{fmt.count(sum(token[1] == tier for token in trace.tokens))}</b></li>"
+        for tier in (*TIERS, *sorted(seen - set(TIERS))) if tier in seen)
     data = {"tokens": [token[1:] for token in trace.tokens if token[0]], "first": first_page,
             "rounds": [round_[:5] for round_ in trace.rounds], **_attended(trace, document),
             "labels": [page_names.short(page.label) for page in (document.pages if document else ())],
-            "tiers": {tier: charts.tier_name(tier) for tier in seen}}
+            "tiers": {tier: tier_name(tier) for tier in seen}}
     chosen = "".join(
         f'<label><input type="radio" name="tf-reach" value="{value}"{" checked" if value == "round" else ""}> '
-        f"{esc(label)}</label>" for value, label in provenance_words.TRACE_REACH)
+        f"{esc(label)}</label>" for value, label in TRACE_REACH)
     return (f'<div class="tf-trace" data-trace="{esc(json.dumps(data, separators=(",", ":")))}">'
             f'<ul class="tf-legend">{legend}</ul><div class="tf-tokens" tabindex="0" role="group" '
-            f'aria-label="{esc(provenance_words.TRACE_TOKENS)}">{tokens(trace, text)}</div>'
-            f'<fieldset class="tf-reach"><legend>{esc(provenance_words.TRACE_ATTENTION)}</legend>{chosen}</fieldset>'
-            f'<div class="tf-told" role="status">{esc(provenance_words.TRACE_HINT)}</div>'
+            f'aria-label="{esc(TRACE_TOKENS)}">{tokens(trace, text)}</div>'
+            f'<fieldset class="tf-reach"><legend>{esc(TRACE_ATTENTION)}</legend>{chosen}</fieldset>'
+            f'<div class="tf-told" role="status">{esc(TRACE_HINT)}</div>'
             f'<div class="tf-told-passages" hidden>'
-            f'<h4 class="tf-h4">{esc(strip_words.PASSAGES)}</h4>'
-            f'<p class="tf-note">{esc(provenance_words.TRACE_PASSAGES)}</p>'
+            f'<h4 class="tf-h4">{esc(PASSAGES)}</h4>'
+            f'<p class="tf-note">{esc(TRACE_PASSAGES)}</p>'
             f'<ul class="tf-passages"></ul></div>{timeline(trace)}</div>')
 
 
@@ -82,16 +100,16 @@ def timeline(trace: Trace) -> str:
     bars = "".join(
         f'<span class="tf-round" data-round="{n}" style="--h:{row["tokens"] / highest:.3f}" '
         f'title="{esc(_round_words(n, row))}">'
-        + "".join(f'<i class="{charts.tier_class(origin)}" style="flex-grow:{count}"></i>'
+        + "".join(f'<i class="{tier_class(origin)}" style="flex-grow:{count}"></i>'
                   for origin, count in row["origins"].items()) + "</span>" for n, row in enumerate(rows[:MOST_ROUNDS]))
     spent: dict[str, float] = {}
     for row in rows:
         for stage, milliseconds in row["milliseconds"].items():
             spent[stage] = spent.get(stage, 0.0) + milliseconds
-    return (f'<h4 class="tf-h4">{esc(provenance_words.ROUNDS.format(rounds=fmt.count(len(rows))))}</h4>'
-            f'<div class="tf-rounds" role="img" aria-label="{esc(provenance_words.ROUNDS_HELP)}">{bars}</div>'
-            f'<p class="tf-note">{esc(provenance_words.ROUNDS_HELP)}</p>{stages(spent, len(rows))}'
-            f'<details class="tf-round-table"><summary>{esc(provenance_words.ROUNDS_TABLE)}</summary>'
+    return (f'<h4 class="tf-h4">{esc(ROUNDS.format(rounds=fmt.count(len(rows))))}</h4>'
+            f'<div class="tf-rounds" role="img" aria-label="{esc(ROUNDS_HELP)}">{bars}</div>'
+            f'<p class="tf-note">{esc(ROUNDS_HELP)}</p>{stages(spent, len(rows))}'
+            f'<details class="tf-round-table"><summary>{esc(ROUNDS_TABLE)}</summary>'
             f"{_table(rows)}</details>")
 
 
@@ -102,15 +120,15 @@ def stages(spent: Mapping[str, float], rounds: int) -> str:
     bar = "".join(f'<span class="tf-stage-{stage_class(stage)}" style="flex-grow:{value:.2f}"></span>'
                   for stage, value in spent.items())
     legend = "".join(
-        f'<li><i class="tf-stage-{stage_class(stage)}"></i>{esc(provenance_words.STAGES.get(stage, stage))} '
+        f'<li><i class="tf-stage-{stage_class(stage)}"></i>{esc(STAGES.get(stage, stage))} '
         f"<b>{value / max(rounds, 1):.1f} ms</b></li>" for stage, value in spent.items())
-    return (f'<h4 class="tf-h4">{esc(provenance_words.STAGES_TITLE)}</h4>'
+    return (f'<h4 class="tf-h4">{esc(STAGES_TITLE)}</h4>'
             f'<div class="tf-stack" aria-hidden="true">{bar}</div>'
             f'<ul class="tf-legend">{legend}</ul>')
 
 
 def stage_class(stage: str) -> str:
-    return stage if stage in provenance_words.STAGES else "other"
+    return stage if stage in STAGES else "other"
 
 
 def _rounds(trace: Trace) -> Iterator[dict[str, Any]]:
@@ -123,8 +141,8 @@ def _rounds(trace: Trace) -> Iterator[dict[str, Any]]:
 
 
 def _round_words(number: int, row: Mapping[str, Any]) -> str:
-    tiers = ", ".join(f"{charts.tier_name(tier)} {good}/{of}" for tier, (good, of) in row["tiers"].items())
-    words = provenance_words.ROUND_WORDS.format(number=number + 1, tokens=row["tokens"],
+    tiers = ", ".join(f"{tier_name(tier)} {good}/{of}" for tier, (good, of) in row["tiers"].items())
+    words = ROUND_WORDS.format(number=number + 1, tokens=row["tokens"],
                                        milliseconds=f"{sum(row['milliseconds'].values()):.0f}")
     return f"{words} ({tiers})" if tiers else words
 
@@ -133,12 +151,12 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
     tiers = list(dict.fromkeys(tier for row in rows for tier in row["tiers"]))
     known = list(dict.fromkeys(stage for row in rows for stage in row["milliseconds"]))
     head = "".join(f'<th scope="col">{esc(name)}</th>' for name in (
-        provenance_words.ROUND, figure_words.TOKENS, *(f"{charts.tier_name(tier)}" for tier in tiers),
-        *(f"{provenance_words.STAGES.get(stage, stage)}, ms" for stage in known)))
+        ROUND, TOKEN_UNIT, *(f"{tier_name(tier)}" for tier in tiers),
+        *(f"{STAGES.get(stage, stage)}, ms" for stage in known)))
     body = "".join(
         f'<tr><th scope="row">{n}</th><td>{row["tokens"]}</td>'
         + "".join(f"<td>{'/'.join(map(str, row['tiers'].get(tier, '–')))}</td>" for tier in tiers)
         + "".join(f"<td>{row['milliseconds'].get(stage, 0.0):.1f}</td>" for stage in known) + "</tr>"
         for n, row in enumerate(rows[:MOST_ROUNDS], 1))
-    return (f'<div class="tf-scroll" tabindex="0"><table><caption>{esc(provenance_words.ROUNDS_CAPTION)}</caption>'
+    return (f'<div class="tf-scroll" tabindex="0"><table><caption>{esc(ROUNDS_CAPTION)}</caption>'
             f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from ..words import chat as chat_words
-from ..words import strip as strip_words
+CITED_PAGE = "p. {label}"
+CITED_PAGE_OF = "{title}, p. {label}"  # of one of several documents
+
+STRIP_PAGE = "Page {label}"
+STRIP_PAGE_OF = "{title}, page {label}"  # of one of several documents
 
 BETWEEN = ", "  # title and label, as ``triforce_core.documents.together`` joins them
 
@@ -11,12 +14,12 @@ BETWEEN = ", "  # title and label, as ``triforce_core.documents.together`` joins
 def short(label: str) -> str:
     """'85' -> 'p. 85', 'Moby Dick, 85' -> 'Moby Dick, p. 85'."""
     title, _, own = label.rpartition(BETWEEN)
-    shape = chat_words.CITED_PAGE_OF if title else chat_words.CITED_PAGE
+    shape = CITED_PAGE_OF if title else CITED_PAGE
     return shape.format(title=title, label=own)
 
 
 def long(label: str) -> str:
     """'85' -> 'Page 85', 'Moby Dick, 85' -> 'Moby Dick, page 85'."""
     title, _, own = label.rpartition(BETWEEN)
-    shape = strip_words.STRIP_PAGE_OF if title else strip_words.STRIP_PAGE
+    shape = STRIP_PAGE_OF if title else STRIP_PAGE
     return shape.format(title=title, label=own)
