@@ -185,11 +185,9 @@ UI_FOLDERS = {  # of ui/: the other folders of it that each may import from; gra
     "assets": set(),
     "words": set(),
     "state": {"words"},
-    "page": {"state", "view", "words", "gradio"},
-    "view": {"state", "page", "words"},
-    "panels": {"state", "page", "view", "words", "gradio"},
-    "api": {"state", "page", "view", "words"},
-    "server": {"state", "page", "view", "words", "api", "panels", "gradio"},
+    "page": {"state", "words", "gradio"},
+    "api": {"state", "page", "words"},
+    "server": {"state", "page", "words", "api", "gradio"},
 }
 
 
@@ -239,6 +237,14 @@ def test_state_makes_no_html() -> None:
         for node in nodes(path):
             html = isinstance(node, ast.Constant) and isinstance(node.value, str) and "</" in node.value
             assert not html, f"{path}, line {node.lineno}"
+
+
+def test_checks_and_api_work_without_gradio() -> None:
+    """A refusal at the start must come at once, and Gradio must find a quiet environment when it is imported."""
+    program = ("import sys; import ui.server.lifecycle, ui.server.preflight, ui.api; "
+               "print(*{'gradio', 'torch'} & set(sys.modules))")
+    printed = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert printed.stdout.strip() == ""
 
 
 def test_state_works_without_gradio_and_starlette() -> None:

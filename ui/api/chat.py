@@ -16,14 +16,14 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from triforce_core import Document, Turn, chapter_ranges, page_ranges, together
 
+from ..page.html import STOPPED
+from ..page.wait_line import wait_line
 from ..state import jobs
 from ..state.folders import plainly
 from ..state.jobs import Selection
 from ..state.library import Entry, Ranges
 from ..state.runs import Run
 from ..state.services import Services
-from ..view.wait_line import wait_line
-from ..words import chat as chat_words
 from .files import Files
 from .messages import FileRef, Wish, read_wish, sampling, shown
 from .models import Models
@@ -216,7 +216,7 @@ def _failure(run: Run) -> Problem:
                        remedy='Ask about some of its pages: "pages": "1-20" beside the file_id.',
                        need=run.fit.tokens, have=run.fit.max_tokens)
     if run.state == "stopped":
-        return Problem(503, "stopped", run.error or chat_words.STOPPED)
+        return Problem(503, "stopped", run.error or STOPPED)
     return Problem.of(run.cause) if run.cause else Problem(503, "not_answered", run.error)
 
 

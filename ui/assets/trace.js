@@ -1,5 +1,5 @@
 /* Who wrote it: tells of the token under the mouse or the cursor, and shows in the strip what its round or sentence
-   attended. Works on what Python drew (ui/view/provenance.py); every word is put in as text. */
+   attended. Works on what Python drew (ui/page/provenance.py); every word is put in as text. */
 (() => {
   'use strict';
   const SENTENCE_END = /[.!?…]["'”’)\]]*\s*$|\n/;

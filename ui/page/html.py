@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import html
 
+APP = "TriForce Chat"
+SENDS_TO = "Text leaves this machine: documents and questions are sent to {url}"
+
 COPY = "Copy"
+STOPPED = "You stopped it here."
 
 PARTS = 8
 

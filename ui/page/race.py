@@ -21,13 +21,13 @@ from ..state.runs import Run
 from ..state.services import Services
 from ..state.tab_view import TabView
 from ..state.tabs import Tabs
-from ..view import markdown
-from ..view.wait_line import wait_line
-from ..words import chat as chat_words
+from . import markdown
 from . import number_format as fmt
 from .figures import RATE, figures_line
 from .html import card, esc
 from .panel import PRIVATE, Panel, block, safely
+from .transcript import PREPARING, STOP, STOPPING
+from .wait_line import wait_line
 
 RACE = "Race"
 TITLE = "The same question, with and without TriForce"
@@ -164,9 +164,9 @@ def recording(run: Run, wait: str = "") -> str:
         state = RECORDING.format(tokens=fmt.count(figures.tokens),
                                  rate=fmt.rate(figures.tokens_per_second))
         if run.stopping:
-            state = chat_words.STOPPING
+            state = STOPPING
         elif run.state in ("queued", "preparing"):
-            state = wait or chat_words.PREPARING
+            state = wait or PREPARING
         lanes.append(lane_html(name, state, accumulator.text))
     return (f'<p class="tf-race-question">{esc(run.question)}</p>'
             f'<div class="tf-lanes tf-lanes-{len(lanes)}">{"".join(lanes)}</div>')
@@ -280,7 +280,7 @@ def build() -> Race:
         question = gr.Textbox(label=QUESTION, lines=1, max_lines=4, elem_id="race-question", scale=5)
         start = gr.Button(START, variant="primary", elem_id="race-start", size="md", scale=0,
                           min_width=130)
-        stop = gr.Button(chat_words.STOP, variant="stop", elem_id="race-stop", size="md", scale=0, min_width=90,
+        stop = gr.Button(STOP, variant="stop", elem_id="race-stop", size="md", scale=0, min_width=90,
                          visible=False)
     third = gr.Dropdown(list(THIRD), value="", label=THIRD_LABEL,
                         info=THIRD_HELP, allow_custom_value=True, elem_id="race-third")
@@ -314,8 +314,8 @@ def panels(services: Services) -> list[Panel]:
 
     def draw_stop(view: TabView) -> dict[str, Any]:
         shown, stopping = stop_state(view)
-        return gr.update(visible=shown, interactive=not stopping, value=chat_words.STOPPING if stopping
-                         else chat_words.STOP)
+        return gr.update(visible=shown, interactive=not stopping, value=STOPPING if stopping
+                         else STOP)
 
     return [Panel("race_board", key, draw, 0.15, told, "words"), Panel("race_stop", stop_state, draw_stop)]
 

@@ -24,8 +24,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from triforce_core import ConfigError
 
-from ..words import access as access_words
 from .bodies import Bodies
+
+NEEDS_KEY = "This needs an API key (Authorization: Bearer ...) or the cookie of a page that has logged in."
+KEY_FILE_MISSING = "{path} cannot be read"
+KEY_FILE_EMPTY = "{path} has no key"
+KEY_SHORT = "An API key is shorter than {least} characters"
+KEYS_ALLOWED = "one key per line, at least 20 characters long (for example from: openssl rand -hex 24)"
+LOGIN_WRONG = "Incorrect credentials."
 
 KEY_VARIABLE = "TRIFORCE_API_KEY"
 SHORTEST_KEY = 20
@@ -134,7 +140,7 @@ class Door:
         asks = scope["type"] in ("http", "websocket") and not self._is_open(scope["path"])
         if asks and not self._access.allows(HTTPConnection(scope)):
             await self._access.sleep(1.0)  # guessing takes time
-            refusal = JSONResponse({"error": {"message": access_words.NEEDS_KEY, "type": "invalid_request_error",
+            refusal = JSONResponse({"error": {"message": NEEDS_KEY, "type": "invalid_request_error",
                                               "param": None, "code": "invalid_api_key"}},
                                    401, {"www-authenticate": "Bearer"})
             await refusal(scope, receive, send)
@@ -166,7 +172,7 @@ def login_routes(access: Access) -> list[Route]:
                               for name in ("username", "password"))
         token = await access.login(user.strip(), password)
         if token is None:
-            return JSONResponse({"detail": access_words.LOGIN_WRONG}, 400)
+            return JSONResponse({"detail": LOGIN_WRONG}, 400)
         answer = JSONResponse({"success": True})
         secure = "https" in (request.url.scheme, request.headers.get("x-forwarded-proto"))
         answer.set_cookie(access.cookie, token, httponly=True, samesite="strict", secure=secure)
@@ -188,12 +194,12 @@ def read_keys(path: Path | None) -> tuple[str, ...]:
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(access_words.KEY_FILE_MISSING.format(path=path),
-                              allowed=access_words.KEYS_ALLOWED) from error
+            raise ConfigError(KEY_FILE_MISSING.format(path=path),
+                              allowed=KEYS_ALLOWED) from error
         in_file = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
         if not in_file:
-            raise ConfigError(access_words.KEY_FILE_EMPTY.format(path=path), allowed=access_words.KEYS_ALLOWED)
+            raise ConfigError(KEY_FILE_EMPTY.format(path=path), allowed=KEYS_ALLOWED)
         found += in_file
     if any(len(key) < SHORTEST_KEY for key in found):
-        raise ConfigError(access_words.KEY_SHORT.format(least=SHORTEST_KEY), allowed=access_words.KEYS_ALLOWED)
+        raise ConfigError(KEY_SHORT.format(least=SHORTEST_KEY), allowed=KEYS_ALLOWED)
     return tuple(found)

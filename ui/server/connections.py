@@ -10,7 +10,8 @@ from starlette.types import ASGIApp
 
 from triforce_core import ConfigError
 
-from ..words import command_line as cli_words
+PORT_BUSY = "Port {port} is in use"
+PORT_REMEDY = "Choose another with --port, or leave --port out to take the next free one."
 
 MOST_CONNECTIONS = 400  # and as many requests; uvicorn answers 503 to more. A tab has three.
 
@@ -30,7 +31,7 @@ class Server(uvicorn.Server):
         self._thread.start()
         self._settled.wait()
         if not self.started:
-            raise ConfigError(cli_words.PORT_BUSY.format(port=self.config.port), remedy=cli_words.PORT_REMEDY)
+            raise ConfigError(PORT_BUSY.format(port=self.config.port), remedy=PORT_REMEDY)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

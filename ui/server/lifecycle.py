@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from triforce_core import HANDBOOK, ConfigError, EngineConfig, read_document
 
+from ..page.html import SENDS_TO
 from ..state import folders as places
 from ..state.arguments import DEFAULT_PORT, Arguments, engine_config
 from ..state.engines import engine_maker
@@ -22,16 +23,24 @@ from ..state.library import MAX_UPLOAD_BYTES
 from ..state.models import model_is_open
 from ..state.services import Services
 from ..state.settings import ENGINE_SETTINGS
-from ..view.library import removed_readings
-from ..words import access as access_words
-from ..words import command_line as cli_words
-from ..words import page as page_words
-from ..words import storage as storage_words
+from ..state.tabs import SET_ASIDE, SET_ASIDE_TITLE
 from .access import Access, Door, login_routes, read_keys
 from .bodies import Bodies
-from .connections import Server
+from .connections import PORT_BUSY, PORT_REMEDY, Server
 from .guard import Guard, allowed_hosts, is_loopback, read_origins, read_users
-from .routes import own_routes
+
+NEEDS_AUTH = "Listening on {host} would let others on the network in"
+NEEDS_AUTH_REMEDY = "Give --auth-file with user:password lines, or leave --host at 127.0.0.1."
+HOST_UNKNOWN = "There is no address {host}"
+HOST_REMEDY = "Give --host an address of this machine, or leave it at 127.0.0.1."
+
+RUNNING = "TriForce Chat is running at {url}\nStop with Ctrl+C."
+NOT_LOADED = "The model could not be loaded: {why}"
+STOPPING_APP = "Stopping. Documents and conversations are kept."
+NO_PORT = "No free port between {first} and {last}"
+VIBE_MODE = "GRADIO_VIBE_MODE is set, which lets a browser run code on this machine"
+VIBE_MODE_REMEDY = "Unset it and start again."
+
 
 if TYPE_CHECKING:
     import gradio as gr
@@ -55,11 +64,11 @@ def serve(arguments: Arguments, make_engine: Callable[[EngineConfig], Any] | Non
     """Run the app from its checks to its end. make_engine: see ``ui.main``."""
     logging.basicConfig(level=arguments.log_level.upper(), format="%(asctime)s %(name)s %(levelname)s %(message)s")
     if "GRADIO_VIBE_MODE" in os.environ:
-        raise ConfigError(cli_words.VIBE_MODE, remedy=cli_words.VIBE_MODE_REMEDY)
+        raise ConfigError(VIBE_MODE, remedy=VIBE_MODE_REMEDY)
     users = read_users(arguments.auth_file) if arguments.auth_file else None
     access, origins = Access(read_keys(arguments.api_key_file), users), read_origins(arguments.allow_origin)
     if not is_loopback(arguments.host) and users is None:
-        raise ConfigError(access_words.NEEDS_AUTH.format(host=arguments.host), remedy=access_words.NEEDS_AUTH_REMEDY)
+        raise ConfigError(NEEDS_AUTH.format(host=arguments.host), remedy=NEEDS_AUTH_REMEDY)
     port = free_port(arguments.host, arguments.port)
     folders = places.make_folders(arguments.data_dir)
     try:
@@ -71,8 +80,9 @@ def serve(arguments: Arguments, make_engine: Callable[[EngineConfig], Any] | Non
     quiet_environment(folders.uploads)
     services = make_services(arguments, folders, make_engine)
     if services.database.set_aside:
-        print(f"{storage_words.SET_ASIDE_TITLE}. {storage_words.SET_ASIDE.format(path=services.database.set_aside)}",
-              file=sys.stderr)
+        print(f"{SET_ASIDE_TITLE}. {SET_ASIDE.format(path=services.database.set_aside)}", file=sys.stderr)
+    from ..page.library import removed_readings
+
     if removed := removed_readings(*services.removed_readings):
         print(f"{removed[1]}. {removed[2]}", file=sys.stderr)
     leave = threading.Event()
@@ -83,9 +93,9 @@ def serve(arguments: Arguments, make_engine: Callable[[EngineConfig], Any] | Non
         page, url = launch(services, folders, host=arguments.host, port=port, access=access,
                            allow_host=arguments.allow_host, allow_origin=origins)
         hold.tell(url)
-        print(cli_words.RUNNING.format(url=url), flush=True)
+        print(RUNNING.format(url=url), flush=True)
         if services.sends_to:
-            print(page_words.SENDS_TO.format(url=services.sends_to), flush=True)
+            print(SENDS_TO.format(url=services.sends_to), flush=True)
         services.queue.not_loaded = _told_in_the_terminal
         for problem in services.start(arguments.files, HANDBOOK):  # only now: the engine must not slow the page's start
             print(problem, file=sys.stderr)
@@ -94,7 +104,7 @@ def serve(arguments: Arguments, make_engine: Callable[[EngineConfig], Any] | Non
         if arguments.browser and has_display():
             webbrowser.open(url)
         leave.wait()
-        print(cli_words.STOPPING_APP, flush=True)
+        print(STOPPING_APP, flush=True)
     finally:
         _end_in_time()
         services.close()
@@ -127,9 +137,10 @@ def launch(services: Services, folders: places.Folders, *, host: str, port: int,
     from fastapi import FastAPI
     from starlette.middleware import Middleware
 
-    from ..panels import layout, theme
-    from ..panels.gradio_sessions import Sessions
+    from ..page import layout, theme
+    from ..page.gradio_sessions import Sessions
     from .assets import Assets
+    from .routes import own_routes
 
     access = access or Access()
     page = layout.build(services, secret=places.secret(folders))
@@ -159,7 +170,7 @@ def launch(services: Services, folders: places.Folders, *, host: str, port: int,
 
 def _told_in_the_terminal(why: str) -> None:
     """The page says it, too, but perhaps nobody looks at it."""
-    print(cli_words.NOT_LOADED.format(why=" ".join(why.split())), file=sys.stderr, flush=True)
+    print(NOT_LOADED.format(why=" ".join(why.split())), file=sys.stderr, flush=True)
 
 
 def _nobody(user: str, password: str) -> bool:
@@ -187,13 +198,13 @@ def free_port(host: str, wanted: int | None) -> int:
     """The wanted port, or the first free one from the default on. Raises ConfigError (busy, or none free)."""
     if wanted is not None:
         if not _is_free(host, wanted):
-            raise ConfigError(cli_words.PORT_BUSY.format(port=wanted), remedy=cli_words.PORT_REMEDY)
+            raise ConfigError(PORT_BUSY.format(port=wanted), remedy=PORT_REMEDY)
         return wanted
     last = DEFAULT_PORT + PORTS_TRIED
     for port in range(DEFAULT_PORT, last):
         if _is_free(host, port):
             return port
-    raise ConfigError(cli_words.NO_PORT.format(first=DEFAULT_PORT, last=last), remedy=cli_words.PORT_REMEDY)
+    raise ConfigError(NO_PORT.format(first=DEFAULT_PORT, last=last), remedy=PORT_REMEDY)
 
 
 def has_display() -> bool:
@@ -204,7 +215,7 @@ def _is_free(host: str, port: int) -> bool:
     try:
         family, kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except OSError as error:
-        raise ConfigError(access_words.HOST_UNKNOWN.format(host=host), remedy=access_words.HOST_REMEDY) from error
+        raise ConfigError(HOST_UNKNOWN.format(host=host), remedy=HOST_REMEDY) from error
     with socket.socket(family, kind) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

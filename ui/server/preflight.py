@@ -21,14 +21,46 @@ from triforce_core import (
 
 from ..page import number_format as fmt
 from ..page.engine import CONTEXT, MODEL, NO_DRAFT
+from ..page.html import APP
 from ..page.number_format import CONTEXT_TOKENS
 from ..state import folders
 from ..state.arguments import Arguments, engine_config
 from ..state.engines import engine_maker
 from ..state.models import Models, model_is_open
-from ..words import check as check_words
-from ..words import page as page_words
-from ..words import storage as storage_words
+
+ROW_ENGINE = "Engine"
+CANNOT_RUN = "This machine cannot run it: {why}"
+CANNOT_LOAD = "It cannot be loaded: {why}"
+ROW_APP = "App"
+DISK = "Disk"
+FREE = "{free} free of {total}"
+ROW_PACKAGES = "Packages"
+FOLDERS = "Folders"
+NETWORK = "Network"
+READINGS = "Readings"
+OFFLINE = "off (models are only taken from this machine)"
+REMOTE = "documents and questions are sent to {url}"
+DOWNLOAD = "a model named by repo id may be downloaded"
+MISSING = "not installed"
+MODEL_SIZE = "{name}, draft {draft}, {size} on disk"
+DRAFTS = "Drafts"
+WEIGHTS = "Weights"
+LONGEST = "{tokens} tokens fit, of {most} that the model can"
+ON_CHIP = "all on the GPU {on_chip}, with keys and values in host memory {offloaded}"
+PLAN = "Plan"
+PLAN_FOR = "for {tokens} tokens"
+PARTS = {
+    "weights": "weights", "draft_weights": "draft model", "weight_copy": "quantised copy for drafts",
+    "resident_kv": "keys and values", "retrieval": "retrieval cache", "draft_cache": "draft model's cache",
+    "streams": "stream buffers", "workspace": "workspace", "reserve": "kept free",
+}
+PER_TOKEN = "{size} ({token} KiB per token)"
+RESIDENT = "{size} ({resident} of {layers} layers; {token} KiB per token in all)"
+TOGETHER = "together"
+OF_FREE = "{need} of {have}"
+HOST = "in host memory"
+
+DEAD_READINGS = "{count} of an earlier version or damaged, {size}: removed when the app starts"
 
 PACKAGES = ("torch", "gradio", "transformers", "pypdfium2", "pypdf", "sentencepiece", "triton")
 
@@ -38,14 +70,14 @@ def check(arguments: Arguments) -> int:
     places = folders.make_folders(arguments.data_dir)
     disk = shutil.disk_usage(places.data)
     rows = [
-        (check_words.APP, f"{page_words.APP} {__version__}, Python {platform.python_version()}, {platform.platform()}"),
-        (check_words.DISK, check_words.FREE.format(free=fmt.size(disk.free), total=fmt.size(disk.total))),
-        (check_words.PACKAGES, ", ".join(f"{name} {version(name)}" for name in PACKAGES)),
-        (check_words.FOLDERS, f"{places.data}, {places.cache}"),
-        (check_words.NETWORK, network(arguments)),
+        (ROW_APP, f"{APP} {__version__}, Python {platform.python_version()}, {platform.platform()}"),
+        (DISK, FREE.format(free=fmt.size(disk.free), total=fmt.size(disk.total))),
+        (ROW_PACKAGES, ", ".join(f"{name} {version(name)}" for name in PACKAGES)),
+        (FOLDERS, f"{places.data}, {places.cache}"),
+        (NETWORK, network(arguments)),
     ]
     if dead := SnapshotStore(places.saved_readings, 0).dead():
-        rows.append((check_words.READINGS, storage_words.DEAD_READINGS.format(
+        rows.append((READINGS, DEAD_READINGS.format(
             count=len(dead), size=fmt.size(sum(info.bytes for info in dead)))))
     for name, value in rows:
         print(f"{name:<10} {value}")
@@ -55,16 +87,16 @@ def check(arguments: Arguments) -> int:
                 print(f"{name:<10} {value}", flush=True)
     except TriForceError as error:
         lacks = isinstance(error, NotEnoughMemoryError | NotEnoughDiskError)  # the machine; else it is not to blame
-        words = check_words.CANNOT_RUN if lacks else check_words.CANNOT_LOAD
-        print(f"{check_words.ROW_ENGINE:<10} {words.format(why=error)}")
+        words = CANNOT_RUN if lacks else CANNOT_LOAD
+        print(f"{ROW_ENGINE:<10} {words.format(why=error)}")
         return 1
     return 0
 
 
 def network(arguments: Arguments) -> str:
     if arguments.engine == "remote":
-        return check_words.REMOTE.format(url=arguments.base_url)
-    return check_words.DOWNLOAD if arguments.allow_download else check_words.OFFLINE
+        return REMOTE.format(url=arguments.base_url)
+    return DOWNLOAD if arguments.allow_download else OFFLINE
 
 
 def look(arguments: Arguments) -> Iterator[MachineInfo | ModelInfo]:
@@ -81,26 +113,26 @@ def about(model: ModelInfo) -> Iterator[tuple[str, str]]:
     """The model, the mode and why, how much context there is, and what lies where."""
     if model.mode == "remote":
         yield MODEL, model.name
-        yield check_words.ROW_ENGINE, f"{model.mode}, {model.device}: {model.why}"
+        yield ROW_ENGINE, f"{model.mode}, {model.device}: {model.why}"
         yield CONTEXT, fmt.context(model.max_context)
         return
-    yield MODEL, check_words.MODEL.format(
+    yield MODEL, MODEL_SIZE.format(
         name=model.name, draft=model.draft_name or NO_DRAFT, size=fmt.size(model.model_bytes))
-    yield check_words.ROW_ENGINE, f"{model.mode}, {model.device}, {model.dtype}: {model.why}"
+    yield ROW_ENGINE, f"{model.mode}, {model.device}, {model.dtype}: {model.why}"
     if model.weights:
-        yield check_words.WEIGHTS, model.weights
+        yield WEIGHTS, model.weights
     if model.drafting:
-        yield check_words.DRAFTS, model.drafting
+        yield DRAFTS, model.drafting
     if model.plan is None:
         yield CONTEXT, CONTEXT_TOKENS.format(tokens=fmt.count(model.max_context))
         return
     plan = model.plan
-    yield CONTEXT, check_words.LONGEST.format(tokens=fmt.count(plan.longest),
-                                                        most=fmt.count(model.max_context))
+    yield CONTEXT, LONGEST.format(tokens=fmt.count(plan.longest),
+                                  most=fmt.count(model.max_context))
     if plan.longest_on_chip is not None and plan.longest_offloaded is not None:
-        yield "", check_words.ON_CHIP.format(on_chip=fmt.count(plan.longest_on_chip),
-                                             offloaded=fmt.count(plan.longest_offloaded))
-    yield check_words.PLAN, check_words.PLAN_FOR.format(tokens=fmt.count(plan.context))
+        yield "", ON_CHIP.format(on_chip=fmt.count(plan.longest_on_chip),
+                                 offloaded=fmt.count(plan.longest_offloaded))
+    yield PLAN, PLAN_FOR.format(tokens=fmt.count(plan.context))
     for name, value in parts(plan):
         yield "", f"{name:<26} {value}"
 
@@ -108,22 +140,22 @@ def about(model: ModelInfo) -> Iterator[tuple[str, str]]:
 def parts(plan: MemoryPlan) -> Iterator[tuple[str, str]]:
     """What lies in the GPU's memory (the host's where there is no GPU); then what an offloaded cache takes there."""
     token = f"{plan.kv_per_token / 1024:g}"
-    for name, words in check_words.PARTS.items():
+    for name, words in PARTS.items():
         nbytes = getattr(plan, name)
         if name == "resident_kv":
-            shape = check_words.PER_TOKEN if plan.mode != "offload" else check_words.RESIDENT
+            shape = PER_TOKEN if plan.mode != "offload" else RESIDENT
             yield words, shape.format(size=fmt.memory(nbytes), token=token, resident=plan.resident_layers,
                                       layers=plan.num_layers)
         elif nbytes:
             yield words, fmt.memory(nbytes)
-    yield check_words.TOGETHER, check_words.OF_FREE.format(need=fmt.memory(plan.need), have=fmt.memory(plan.have))
+    yield TOGETHER, OF_FREE.format(need=fmt.memory(plan.need), have=fmt.memory(plan.have))
     if plan.host:
-        yield check_words.HOST, check_words.OF_FREE.format(need=fmt.memory(plan.host),
-                                                           have=fmt.memory(plan.host_have))
+        yield HOST, OF_FREE.format(need=fmt.memory(plan.host),
+                                   have=fmt.memory(plan.host_have))
 
 
 def version(package: str) -> str:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return check_words.MISSING
+        return MISSING

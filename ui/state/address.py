@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from urllib.parse import parse_qs
 
-from ..words import page as page_words
 from .library import Entry
 from .quotes import places, spot
 from .services import Services
 from .tab_view import TabView
+
+NO_DOCUMENT = "That document is not in this library"
+NO_DOCUMENT_MORE = "The link may come from another library, or the document was deleted. Open one on the left."
+NO_CONVERSATION = "That conversation is not here"
+NO_CONVERSATION_MORE = ("It was deleted, or the link comes from another library. The document's other conversations "
+                        "are on the left.")
 
 LETTERS = 12  # of an id: one library has no two documents that begin alike
 
@@ -39,7 +44,7 @@ def visit(services: Services, view: TabView, address: str, read: bool = True) ->
     if entry is None:
         view.document = view.conversation = view.page = None
         if "document" in named:
-            view.notice = ("info", page_words.NO_DOCUMENT, page_words.NO_DOCUMENT_MORE)
+            view.notice = ("info", NO_DOCUMENT, NO_DOCUMENT_MORE)
         return
     if entry.id != view.document:
         if read:
@@ -51,7 +56,7 @@ def visit(services: Services, view: TabView, address: str, read: bool = True) ->
         view.conversation = next((talk.id for talk in services.conversations.of(entry.id)
                                   if len(begin) >= LETTERS and talk.id.startswith(begin)), None)
         if view.conversation is None:
-            view.notice = ("info", page_words.NO_CONVERSATION, page_words.NO_CONVERSATION_MORE)
+            view.notice = ("info", NO_CONVERSATION, NO_CONVERSATION_MORE)
     elif "document" in named:
         view.conversation = None
     page = named.get("page", "")

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from triforce_core import DocumentFit, TriForceError
 
-from ..words import together as together_words
 from .context_budget import Part, answer_room, fitting_pages
 from .engine_queue import EngineQueue
-from .library import Entry, Library, Ranges
+from .library import PART_MISSING, Entry, Library, Ranges
 from .wait_estimates import LETTERS_A_TOKEN
 
 
@@ -88,7 +87,7 @@ class DocumentCollection:
         """Raises TriForceError where there are too few, or one cannot be read."""
         for entry in filter(None, map(self._library.get, keys)):
             if entry.state != "ready":
-                raise TriForceError(together_words.PART_MISSING)
+                raise TriForceError(PART_MISSING)
         return self._library.combine(keys)
 
     @property

@@ -16,9 +16,10 @@ from typing import Any
 
 from triforce_core import TriForceError, Turn
 
-from ..words import storage as storage_words
 from .database import Database
 from .trace import Trace
+
+NOT_SAVED = "{why} Until then this page alone holds what was written last: it is saved as soon as that is possible."
 
 TITLE_LENGTH = 60
 # Neither deleted, nor of a deleted document.
@@ -266,7 +267,7 @@ class Conversations:
                 del self._untraced[key]
             self.problem = ""
         except TriForceError as error:
-            self.problem = storage_words.NOT_SAVED.format(why=error)
+            self.problem = NOT_SAVED.format(why=error)
 
     def save_race(self, document: str, question: str, result: dict[str, Any]) -> None:
         """The last race of a document is kept; the one before it is not, nor that of a deleted document."""

@@ -20,8 +20,10 @@ from typing import Any
 
 from triforce_core import NotEnoughDiskError
 
-from ..words import storage as storage_words
-from .folders import FolderError, plainly
+from .folders import DISK_FULL, DISK_FULL_REMEDY, NOT_WRITABLE, NOT_WRITABLE_REMEDY, FolderError, plainly
+
+DATABASE_DAMAGED = "The database {path} is damaged"
+DATABASE_DAMAGED_REMEDY = "Start the app again: it sets the file aside and begins with a new one."
 
 _LEAST_FREE = 64 << 10  # bytes; where fewer are free SQLite may call a full disk an input/output error
 
@@ -141,18 +143,18 @@ class Database:
             if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN):
                 full = shutil.disk_usage(self._path.parent).free < _LEAST_FREE
             if full:
-                raise NotEnoughDiskError(storage_words.DISK_FULL.format(folder=self._path.parent),
-                                         remedy=storage_words.DISK_FULL_REMEDY) from error
+                raise NotEnoughDiskError(DISK_FULL.format(folder=self._path.parent),
+                                         remedy=DISK_FULL_REMEDY) from error
             if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
                 raise self._damaged() from error
             if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
-                raise FolderError(storage_words.NOT_WRITABLE.format(path=self._path, why=error),
-                                  remedy=storage_words.NOT_WRITABLE_REMEDY) from error
+                raise FolderError(NOT_WRITABLE.format(path=self._path, why=error),
+                                  remedy=NOT_WRITABLE_REMEDY) from error
             raise
 
     def _damaged(self) -> DamagedDatabaseError:
-        return DamagedDatabaseError(storage_words.DATABASE_DAMAGED.format(path=self._path),
-                                    remedy=storage_words.DATABASE_DAMAGED_REMEDY)
+        return DamagedDatabaseError(DATABASE_DAMAGED.format(path=self._path),
+                                    remedy=DATABASE_DAMAGED_REMEDY)
 
     def _columns(self, table: str) -> set[str]:
         return {row["name"] for row in self._connection.execute(f"pragma table_info({table})")}

@@ -15,7 +15,15 @@ from platformdirs import PlatformDirs
 
 from triforce_core import MEASUREMENTS, READINGS, NotEnoughDiskError, TriForceError
 
-from ..words import storage as storage_words
+DISK_FULL = "The disk is full: nothing more can be saved in {folder}"
+DISK_FULL_REMEDY = "Free some space on it, or start the app with --data-dir on another disk."
+NOT_WRITABLE = "{path} cannot be used ({why})"
+NOT_WRITABLE_REMEDY = "Allow this user to read and write there, or start the app with another --data-dir."
+IN_ITS_PLACE = "{path} is a file, and the app needs a folder there"
+IN_ITS_PLACE_REMEDY = "Move that file away, or start the app with another --data-dir."
+IN_USE = "The data folder {folder} is in use by the TriForce Chat at {url}"
+IN_USE_STARTING = "The data folder {folder} is in use by another TriForce Chat, which is only just starting"
+IN_USE_REMEDY = "Use that one, or start another with a --data-dir of its own."
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 APP = "triforce-chat"
@@ -96,13 +104,13 @@ def plainly(path: Path) -> Iterator[None]:
 def refusal(error: OSError, path: Path) -> TriForceError:
     """In words that say what to do."""
     if error.errno in FULL:
-        return NotEnoughDiskError(storage_words.DISK_FULL.format(folder=path.parent),
-                                  remedy=storage_words.DISK_FULL_REMEDY)
+        return NotEnoughDiskError(DISK_FULL.format(folder=path.parent),
+                                  remedy=DISK_FULL_REMEDY)
     if error.errno in (errno.EEXIST, errno.ENOTDIR):
         file = next((place for place in (path, *path.parents) if place.is_file()), path)
-        return FolderError(storage_words.IN_ITS_PLACE.format(path=file), remedy=storage_words.IN_ITS_PLACE_REMEDY)
-    return FolderError(storage_words.NOT_WRITABLE.format(path=path, why=error.strerror or type(error).__name__),
-                       remedy=storage_words.NOT_WRITABLE_REMEDY)
+        return FolderError(IN_ITS_PLACE.format(path=file), remedy=IN_ITS_PLACE_REMEDY)
+    return FolderError(NOT_WRITABLE.format(path=path, why=error.strerror or type(error).__name__),
+                       remedy=NOT_WRITABLE_REMEDY)
 
 
 def write_private(path: Path, text: str) -> None:
@@ -130,9 +138,9 @@ class Hold:
             self._lock.acquire()
         except Timeout:
             url = self._told()
-            error = InUseError((storage_words.IN_USE if url
-                                else storage_words.IN_USE_STARTING).format(folder=folders.data, url=url),
-                               remedy=storage_words.IN_USE_REMEDY)
+            error = InUseError((IN_USE if url
+                                else IN_USE_STARTING).format(folder=folders.data, url=url),
+                               remedy=IN_USE_REMEDY)
             error.url = url
             raise error from None
         except OSError as error:

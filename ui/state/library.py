@@ -31,11 +31,24 @@ from triforce_core import (
     whole_text,
 )
 
-from ..words import library as library_words
-from ..words import together as together_words
 from . import languages
 from .database import Database
 from .folders import plainly, write_private
+
+FILE_MISSING = "{name} cannot be read: there is no such file."
+FILE_EMPTY = "{name} is empty (0 bytes). Choose a file with content."
+PHASES = {
+    "extracting": "Extracting text", "locked": "Needs its password", "failed": "Could not be read",
+    "waiting": "Waiting for the engine", "loading": "Starting the engine",
+    "tokenize": "Turning the text into tokens", "read": "Reading",
+    "restore": "Reopening the saved reading", "save": "Saving the reading", "problem": "Not read",
+    "tune": "Measuring this machine", "warm-up": "Preparing the engine for it", "draft": "Reading with the draft model",
+    "too_long": "Too long: choose pages", "ready": "Ready", "resting": "Saved",
+    "unsaved": "Read before", "closed": "Not read yet",
+}
+
+TOO_FEW = "Tick at least two documents, and at most {most}."
+PART_MISSING = "The text of one of these documents is not there yet. Open it alone first."
 
 Ranges = tuple[tuple[int, int], ...]  # pages first..last, counted from 1, in order and apart
 EXTENSIONS = (".pdf", ".txt", ".md", ".markdown", ".rst", ".html", ".htm", ".docx", ".epub")
@@ -102,11 +115,11 @@ class Library:
         try:
             size = path.stat().st_size
         except OSError as error:
-            raise TriForceError(library_words.FILE_MISSING.format(name=name)) from error
+            raise TriForceError(FILE_MISSING.format(name=name)) from error
         if not path.is_file():
-            raise TriForceError(library_words.FILE_MISSING.format(name=name))
+            raise TriForceError(FILE_MISSING.format(name=name))
         if not size:
-            raise TriForceError(library_words.FILE_EMPTY.format(name=name))
+            raise TriForceError(FILE_EMPTY.format(name=name))
         with open(path, "rb") as file:
             key = hashlib.file_digest(file, "sha256").hexdigest()
         self.restore(key)
@@ -244,11 +257,11 @@ class Library:
         flat = dict.fromkeys(part for key in keys if (known := self.get(key)) for part in (known.parts or (key,)))
         parts = [entry for entry in map(self.get, flat) if entry is not None]
         if len(parts) < 2 or len(parts) > MOST_PARTS:
-            raise TriForceError(together_words.TOO_FEW.format(most=MOST_PARTS))
+            raise TriForceError(TOO_FEW.format(most=MOST_PARTS))
         key = hashlib.sha256("\0".join(("together", *flat)).encode()).hexdigest()
         document = self._together(tuple(flat))
         if document is None:
-            raise TriForceError(together_words.PART_MISSING)
+            raise TriForceError(PART_MISSING)
         self.restore(key)
         if self.get(key) is None:
             self._database.write(
@@ -360,6 +373,3 @@ def add_all(library: Library, paths: Iterable[Path]) -> tuple[list[Entry], list[
         except TriForceError as error:
             problems.append(str(error))
     return added, problems
-
-
-__all__ = ["EXTENSIONS", "Entry", "Library", "Ranges", "add_all"]

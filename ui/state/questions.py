@@ -13,12 +13,7 @@ from collections.abc import Iterator
 
 from triforce_core import TriForceError
 
-from ..words import chat as chat_words
-from ..words import conversations as conversation_words
-from ..words import document_head as head_words
-from ..words import library as library_words
 from ..words import page_choice as choice_words
-from ..words import waiting as waiting_words
 from . import race
 from .context_budget import ContextUse, taken
 from .conversations import Answer, Conversation, Conversations
@@ -26,10 +21,27 @@ from .early_questions import EarlyQuestions
 from .engine_queue import EngineQueue
 from .instructions import Instructions
 from .jobs import Request, Selection
-from .library import Entry, Library
+from .library import PHASES, Entry, Library
 from .runs import Run, RunStore
 from .settings import Settings
 from .tab_view import TabView
+
+OPEN_FIRST = "Open a document first"
+OPEN_FIRST_MORE = "Choose one in the library, or drop a file anywhere on this window."
+ONE_AT_A_TIME = "One question at a time"
+ONE_AT_A_TIME_MORE = "Wait until the one before is answered, or press Stop; then ask again."
+
+SAME_SEED_TITLE = "Expect the same words"
+SAME_SEED = "At temperature 0 a question has one answer. For another, choose the preset “Balanced” in Settings."
+CONTINUED = " (continued)"
+
+DOCUMENT_GONE = "This document's text is no longer in the library. Add the file again."
+
+NOT_KEPT = "The conversation could not be read or saved ({kind})"
+NOT_KEPT_MORE = ("The question was not asked. Look whether the disk is full, then ask again; if it stays so, start the "
+                 "app again.")
+TEXT_CHANGES = "The text of this document is being extracted again"
+TEXT_CHANGES_MORE = "Ask again in a moment."
 
 NEEDS_QUESTION = "What should they race on?"
 NEEDS_QUESTION_MORE = "Write a question, then press Race."
@@ -83,7 +95,7 @@ class Questions:
             run = self._put(view, entry, self.selection(entry), old.conversation, old.question, old.parent,
                             dataclasses.replace(settings, seed=settings.seed + taken))
         if not settings.temperature and old.state == "done":
-            view.notice = ("info", conversation_words.SAME_SEED_TITLE, conversation_words.SAME_SEED)
+            view.notice = ("info", SAME_SEED_TITLE, SAME_SEED)
         return run
 
     def continue_anew(self, view: TabView, use: ContextUse | None) -> None:
@@ -100,21 +112,21 @@ class Questions:
                 if room < 0 or answer.state != "done":
                     break
                 carried.insert(0, answer)
-            title = talk.title.removesuffix(conversation_words.CONTINUED) + conversation_words.CONTINUED
+            title = talk.title.removesuffix(CONTINUED) + CONTINUED
             view.conversation = self._conversations.continued(talk.id, title, carried).id
             view.editing = view.notice = None
 
     def _one_at_a_time(self, view: TabView) -> None:
         if self._runs.of_conversation(view.conversation) is not None:
-            raise Refusal(chat_words.ONE_AT_A_TIME, remedy=chat_words.ONE_AT_A_TIME_MORE)
+            raise Refusal(ONE_AT_A_TIME, remedy=ONE_AT_A_TIME_MORE)
 
     def selection(self, entry: Entry) -> Selection:
         """The pages that are chosen now, as a job takes them along. Raises Refusal."""
         document = self._library.document(entry.id)
         if document is None:
-            raise Refusal(head_words.DOCUMENT_GONE)
+            raise Refusal(DOCUMENT_GONE)
         if len(document.pages) != entry.pages:
-            raise Refusal(waiting_words.TEXT_CHANGES, remedy=waiting_words.TEXT_CHANGES_MORE)
+            raise Refusal(TEXT_CHANGES, remedy=TEXT_CHANGES_MORE)
         return Selection(entry.id, document, entry.ranges)
 
     def _put(self, view: TabView, entry: Entry, selection: Selection | None, conversation: str, question: str,
@@ -153,7 +165,7 @@ class Questions:
         with self._lock:
             running = self._runs.race_of(entry.id)
             if running is not None and not running.ended:
-                raise Refusal(chat_words.ONE_AT_A_TIME, remedy=chat_words.ONE_AT_A_TIME_MORE)
+                raise Refusal(ONE_AT_A_TIME, remedy=ONE_AT_A_TIME_MORE)
             lanes = race.lanes(settings, third)
             view.notice = None
             return self._queue.race(Request(self.selection(entry), question, settings.sampling(details=False), lanes))
@@ -168,9 +180,9 @@ class Questions:
         """early: its text may still be on its way. Raises Refusal."""
         entry = self._library.get(view.document)
         if entry is None:
-            raise Refusal(chat_words.OPEN_FIRST, remedy=chat_words.OPEN_FIRST_MORE)
+            raise Refusal(OPEN_FIRST, remedy=OPEN_FIRST_MORE)
         if entry.state != "ready" and not (early and entry.state == "extracting"):
-            raise Refusal(library_words.PHASES.get(entry.state, library_words.PHASES["closed"]), remedy=entry.error)
+            raise Refusal(PHASES.get(entry.state, PHASES["closed"]), remedy=entry.error)
         return entry
 
 
@@ -180,5 +192,5 @@ def _database_told() -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise Refusal(waiting_words.NOT_KEPT.format(kind=type(error).__name__),
-                      remedy=waiting_words.NOT_KEPT_MORE) from error
+        raise Refusal(NOT_KEPT.format(kind=type(error).__name__),
+                      remedy=NOT_KEPT_MORE) from error

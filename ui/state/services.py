@@ -9,10 +9,6 @@ from pathlib import Path
 
 from triforce_core import EngineConfig, PageImages, TriForceError, page_ranges, ranges_text
 
-from ..words import chat as chat_words
-from ..words import library as library_words
-from ..words import storage as storage_words
-from ..words import together as together_words
 from . import settings as settings_store
 from .collection import DocumentCollection
 from .context_budget import ContextUse, conversation_tokens
@@ -24,7 +20,7 @@ from .extraction import Reader, TextExtractor
 from .folders import Folders
 from .instructions import Instructions
 from .jobs import Selection
-from .library import Entry, Library
+from .library import PART_MISSING, Entry, Library
 from .models import Models
 from .questions import Questions, Refusal
 from .quotes import QuoteFinders
@@ -34,6 +30,19 @@ from .snapshots import Snapshots
 from .suggestions import Suggestions
 from .tab_view import LISTED, TabView, TabViews
 from .trash import Trash
+
+NOT_ADDED = "Not added"
+SAMPLE_NAME = "The TriForce Chat handbook.pdf"
+
+PART_OF = "“{title}” is part of “{whole}”"
+PART_OF_MORE = "Delete that one first; its conversations go with it."
+NEW_TALK = "A new conversation begins"
+NEW_TALK_MORE = ("The model now reads {count} documents together. The conversation you were in stays with “{title}”.")
+
+CUT_SHORT = ("This answer was not kept to its end: the app stopped, or the disk was full, while it was being written. "
+             "Ask again for the rest.")
+DOCUMENT_DELETED = "The document was deleted while this was being answered."
+CONVERSATION_DELETED = "The conversation was deleted while this was being answered."
 
 RACE_IS_LOCAL = "A race needs the engine of this machine"
 RACE_IS_LOCAL_MORE = "A remote server decodes in one way only. Start without --engine remote to race."
@@ -54,7 +63,7 @@ class Services:
         self.database = Database(folders.database)
         self.library = Library(self.database, folders.library)
         self.conversations = Conversations(self.database)
-        self.conversations.interrupted(storage_words.CUT_SHORT)
+        self.conversations.interrupted(CUT_SHORT)
         self.runs = RunStore()
         self.finders = QuoteFinders()
         self.pages = PageImages()
@@ -83,7 +92,7 @@ class Services:
         """Start the engine and add what was given; sentences about what could not be added."""
         self.queue.start()
         if sample and not self.folders.settings.exists() and not self.library.entries():
-            self.library.add(sample, library_words.SAMPLE_NAME)
+            self.library.add(sample, SAMPLE_NAME)
             settings_store.save(self.folders.settings, self.settings)
         problems = []
         for path in files:
@@ -117,7 +126,7 @@ class Services:
         if entry is None:
             return
         if entry.parts and self.library.document(document) is None:
-            raise Refusal(together_words.PART_MISSING)
+            raise Refusal(PART_MISSING)
         if entry.state in ("new", "failed") or (entry.state == "ready" and self.library.document(document) is None):
             self.extractor.extract(document, then_read=True)
         elif entry.state == "ready":
@@ -156,7 +165,7 @@ class Services:
             elif entry.state == "new":
                 self.extractor.extract(entry.id)
         if problems:
-            view.notice = ("error", library_words.NOT_ADDED, " ".join(problems))
+            view.notice = ("error", NOT_ADDED, " ".join(problems))
 
     def read_together(self, view: TabView) -> None:
         """Open the documents that were picked as one, in a conversation of their own. Raises TriForceError."""
@@ -164,7 +173,7 @@ class Services:
         entry = self.collection.combine(view.picking or ())
         self.open(view, entry.id)
         if before is not None and left and before.id != entry.id and view.conversation is None:
-            view.notice = ("info", together_words.NEW_TALK, together_words.NEW_TALK_MORE.format(
+            view.notice = ("info", NEW_TALK, NEW_TALK_MORE.format(
                 count=len(entry.parts), title=before.title or before.name))
 
     def unlock(self, view: TabView, password: str) -> None:
@@ -177,11 +186,11 @@ class Services:
         if entry is None:
             return
         if holding:
-            raise Refusal(together_words.PART_OF.format(title=entry.title or entry.name, whole=holding[0].title),
-                          remedy=together_words.PART_OF_MORE)
+            raise Refusal(PART_OF.format(title=entry.title or entry.name, whole=holding[0].title),
+                          remedy=PART_OF_MORE)
         for run in self.runs.active():
             if run.document == document:
-                self._stop(run, chat_words.DOCUMENT_DELETED)
+                self._stop(run, DOCUMENT_DELETED)
         self.extractor.cancel(document)
         self.queue.forget(document)
         self.trash.put("document", document)
@@ -192,7 +201,7 @@ class Services:
         """``undo`` brings it back for a moment."""
         run = self.runs.of_conversation(conversation)
         if run:
-            self._stop(run, chat_words.CONVERSATION_DELETED)
+            self._stop(run, CONVERSATION_DELETED)
         self.trash.put("conversation", conversation)
         if view.conversation == conversation:
             view.conversation = None

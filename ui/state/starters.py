@@ -8,7 +8,9 @@ from collections import Counter
 
 from triforce_core import Document
 
-from ..words import conversations as conversation_words
+STARTER_NAME = "What does it say about {name}?"
+STARTER_CHAPTER = "What is the point of the part “{chapter}”?"
+STARTER_WHOLE = "What are its main points?"
 
 LOOKED_AT = 400_000  # characters: names that matter come early and often
 LEAST_OFTEN = 3
@@ -19,9 +21,9 @@ _HEADING = re.compile(r"^(?:chapter|part|section)?\s*(?:[\dIVXLC]+(?:\.\d+)*[.:)
 
 def starters(document: Document) -> list[str]:
     """The most particular first, one for the whole last."""
-    questions = [conversation_words.STARTER_NAME.format(name=name) for name in names(document)[:4]]
-    questions += [conversation_words.STARTER_CHAPTER.format(chapter=title) for title in headings(document)[:3]]
-    return [*questions, conversation_words.STARTER_WHOLE]
+    questions = [STARTER_NAME.format(name=name) for name in names(document)[:4]]
+    questions += [STARTER_CHAPTER.format(chapter=title) for title in headings(document)[:3]]
+    return [*questions, STARTER_WHOLE]
 
 
 def names(document: Document) -> list[str]:

@@ -14,13 +14,12 @@ from collections.abc import Callable, Collection
 
 from triforce_core import SamplingParams, SpeculationConfig, TriForceError
 
-from ..words import conversations as conversation_words
 from .conversations import Conversations
 from .engine_queue import EngineQueue
 from .jobs import Request, Selection
 from .library import Entry, Library
 from .runs import Run
-from .starters import starters
+from .starters import STARTER_WHOLE, starters
 
 log = logging.getLogger(__name__)
 MOST = 4  # that are shown
@@ -91,7 +90,7 @@ class Suggestions:
                 return  # somebody wants the engine; once more when it rests
             told = run.accumulator.finished
             estimates |= told is not None and told.answerable is not None
-            digest = estimates and question == conversation_words.STARTER_WHOLE
+            digest = estimates and question == STARTER_WHOLE
             sure += [(worth, question)] if (worth := _worth(run, digest)) else []
         sure.sort(key=lambda one: -one[0])
         if self._library.is_here(entry):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..words import storage as storage_words
 from .address import visit
 from .services import Services
 from .tab_view import TabView
+
+SET_ASIDE_TITLE = "The database was damaged"
+SET_ASIDE = ("It was set aside as {path}; nothing in it was deleted. The app begins with a new one: add your documents "
+             "again.")
 
 MOST_TABS = 256  # views kept, those of tabs that were closed asleep among them
 
@@ -20,8 +23,8 @@ class Tabs:
         self._services = services
         self._views: dict[str, TabView] = {}
         aside = services.database.set_aside
-        self._first_notice = ("warn", storage_words.SET_ASIDE_TITLE,
-                              storage_words.SET_ASIDE.format(path=aside)) if aside else notice
+        self._first_notice = ("warn", SET_ASIDE_TITLE,
+                              SET_ASIDE.format(path=aside)) if aside else notice
 
     def open(self, session: str, remembered: Any) -> TabView:
         """The view of a tab that was just loaded: what this browser showed last, if it still exists."""

@@ -10,7 +10,7 @@ from starlette.routing import Mount
 
 from ui.server import access
 from ui.server.routes import own_routes
-from ui.words import command_line as cli_words
+from ui.state import arguments as cli_words
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "api.md").read_text(encoding="utf-8")
 

@@ -12,9 +12,9 @@ from little_books import wait_for, write_book
 from page_steps import answered, ask, statistics, upload, visit
 
 from ui.page import figures as figure_words
+from ui.page import library as library_words
 from ui.page import race as race_words
-from ui.words import chat as chat_words
-from ui.words import library as library_words
+from ui.page import transcript as chat_words
 
 pytestmark = pytest.mark.browser
 
@@ -133,8 +133,8 @@ def test_more_tabs_than_a_browser_has_connections(served, tab) -> None:
 
 
 def test_closed_tabs_leave_no_loop_behind(served, tab, monkeypatch) -> None:
+    from ui.page import layout
     from ui.page.panel import Painter
-    from ui.panels import layout
 
     seen: set[int] = set()
     due = Painter.due

@@ -10,8 +10,9 @@ import pytest
 from little_books import wait_for
 from page_steps import answered, ask, upload
 
+from ui.page import html as page_words
 from ui.page import reader as reader_words
-from ui.words import page as page_words
+from ui.state.address import NO_CONVERSATION, NO_DOCUMENT
 
 pytestmark = pytest.mark.browser
 
@@ -129,18 +130,18 @@ def test_what_is_not_there_is_told_kindly(served, tab) -> None:
     wait_named(tab, "document=")
     here = named(tab)
     tab.evaluate("address => { location.hash = address; }", f"{here}&conversation=0123456789ab")
-    tab.wait_for_selector(f"#notice:has-text('{page_words.NO_CONVERSATION}')")
+    tab.wait_for_selector(f"#notice:has-text('{NO_CONVERSATION}')")
     assert path.stem in tab.inner_text(".tf-title")
     told(tab)
     assert named(tab) == here
     tab.go_back()  # the corrected address is no further step
     assert named(tab) == here
     tab.evaluate("location.hash = '#document=0123456789ab&page=9'")
-    tab.wait_for_selector(f"#notice:has-text('{page_words.NO_DOCUMENT}')")
+    tab.wait_for_selector(f"#notice:has-text('{NO_DOCUMENT}')")
     tab.wait_for_selector("#transcript .tf-welcome h1")
     tab.goto(f"{served.url}#document=<img src=x onerror=alert(1)>&page=%zz")
     tab.reload()
-    tab.wait_for_selector(f"#notice:has-text('{page_words.NO_DOCUMENT}')")
+    tab.wait_for_selector(f"#notice:has-text('{NO_DOCUMENT}')")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from page_steps import answered, ask, statistics, upload
 
 from ui.page import figures as figure_words
-from ui.words import page as page_words
+from ui.page import html as page_words
 
 pytestmark = pytest.mark.browser
 

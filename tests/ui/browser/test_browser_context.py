@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from page_steps import answered, ask, upload
 
-from ui.words import conversations as conversation_words
+from ui.page import conversations as conversation_words
+from ui.page.transcript import CARRIED
 
 pytestmark = pytest.mark.browser
 
@@ -23,7 +24,7 @@ def test_a_full_context_leads_into_a_new_conversation(served, tab, scripted) -> 
                                        result=answer.result | {"figures": figures})
     tab.wait_for_selector(f"#context-note:has-text('{conversation_words.CONTEXT_FULL}')")
     tab.click("#context-note [data-action=continue]")
-    tab.wait_for_selector(f"#transcript:has-text('{conversation_words.CARRIED}')")
+    tab.wait_for_selector(f"#transcript:has-text('{CARRIED}')")
     tab.wait_for_selector("#context-note button", state="detached")
     answered(tab)
     tab.wait_for_function("document.querySelectorAll('.tf-talk').length === 2")

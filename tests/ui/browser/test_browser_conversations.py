@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from page_steps import answered, ask, more, upload
 
+from ui.page import conversations as conversation_words
+from ui.page.transcript import VERSION_BEFORE
+from ui.state.questions import SAME_SEED_TITLE
 from ui.state.suggestions import Suggestions
-from ui.words import conversations as conversation_words
 from ui.words import presets as preset_words
 
 pytestmark = pytest.mark.browser
@@ -32,12 +34,12 @@ def test_edit_ask_again_and_versions_by_keyboard(served, tab, scripted) -> None:
     tab.keyboard.press("Enter")
     tab.wait_for_selector("#transcript .tf-tools:has-text('2 of 2')")
     assert tab.inner_text("#transcript .tf-bubble") == "How many ships? And when?"
-    tab.focus(f"#transcript [aria-label='{conversation_words.VERSION_BEFORE}']")
+    tab.focus(f"#transcript [aria-label='{VERSION_BEFORE}']")
     tab.keyboard.press("Enter")
     tab.wait_for_selector("#transcript .tf-tools:has-text('1 of 2')")
     assert tab.inner_text("#transcript .tf-bubble") == "How many ships?"
     tab.press("#question textarea", "Control+Enter")
-    tab.wait_for_selector(f"#notice:has-text('{conversation_words.SAME_SEED_TITLE}')")
+    tab.wait_for_selector(f"#notice:has-text('{SAME_SEED_TITLE}')")
     tab.wait_for_selector("#transcript .tf-tools:has-text('3 of 3')")
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from page_steps import answered, ask, upload
 
-from ui.words import chat as chat_words
+from ui.page import chat as chat_words
+from ui.page.citations import QUOTE_MISSING
+from ui.state.questions import ONE_AT_A_TIME
 
 pytestmark = pytest.mark.browser
 
@@ -16,7 +18,7 @@ def test_the_refusal_goes_with_its_reason(served, tab, scripted) -> None:
     ask(tab, "How many ships?")
     tab.wait_for_selector("#live .tf-streaming")
     ask(tab, "And how many more?")
-    tab.wait_for_selector(f"#notice:has-text('{chat_words.ONE_AT_A_TIME}')")
+    tab.wait_for_selector(f"#notice:has-text('{ONE_AT_A_TIME}')")
     scripted.triforce_tokens_per_second = 1e6
     answered(tab)
     tab.wait_for_function("!document.querySelector('#notice').innerText.trim()", timeout=3000)
@@ -39,7 +41,7 @@ def test_copied_words_read_like_words(served, tab, scripted) -> None:
     tab.wait_for_selector(f"#transcript .tf-copy:has-text('{chat_words.COPIED}')")
     copied = tab.evaluate("navigator.clipboard.readText()")
     assert " (p. 1, p. 2, p. 3 and 9 more places) often" in copied
-    assert f"({chat_words.QUOTE_MISSING})" in copied
+    assert f"({QUOTE_MISSING})" in copied
     assert tab.locator("#transcript .tf-cite").count() == 3  # the answer itself is as it was
 
 

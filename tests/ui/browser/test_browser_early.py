@@ -7,7 +7,7 @@ import re
 import pytest
 from page_steps import ask, upload
 
-from ui.words import chat as chat_words
+from ui.page import chat as chat_words
 
 pytestmark = pytest.mark.browser
 

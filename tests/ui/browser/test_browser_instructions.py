@@ -8,8 +8,8 @@ import pytest
 from little_books import wait_for
 from page_steps import answered, ask, more, more_by_keyboard, upload
 
+from ui.page import conversations as conversation_words
 from ui.page.instructions import INSTRUCT_HELP, INSTRUCT_NONE
-from ui.words import conversations as conversation_words
 
 pytestmark = pytest.mark.browser
 BOX = "#instructions textarea"

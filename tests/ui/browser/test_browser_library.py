@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from page_steps import answered, ask, upload
 
-from ui.words import library as library_words
+from ui.page import library as library_words
 
 pytestmark = pytest.mark.browser
 

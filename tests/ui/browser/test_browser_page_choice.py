@@ -10,7 +10,7 @@ import pytest
 from little_books import write_chapters
 from page_steps import PAGES, answered, ask, more, more_by_keyboard, upload, visit
 
-from ui.words import library as library_words
+from ui.page import library as library_words
 
 pytestmark = pytest.mark.browser
 OUTLINE = (("Before the storm", 0, 2), ("Its ships", 1, 3), ("The storm", 0, 5), ("After it", 0, 7))

@@ -10,9 +10,10 @@ import pytest
 from little_books import PASSWORD, make_document, write_book, write_pdf
 from page_steps import PAGES, answered, ask, upload
 
+from ui.page import chat as chat_words
 from ui.page import page_choice as choice_words
 from ui.page import reader as reader_words
-from ui.words import chat as chat_words
+from ui.page.document_head import PASSWORD_TITLE
 from ui.words import document_head as head_words
 
 pytestmark = pytest.mark.browser
@@ -71,7 +72,7 @@ def test_password(served, tab) -> None:
     path = served.folder / f"{uuid.uuid4().hex[:8]}.txt"
     path.write_text(f"LOCKED {path.stem}\n" + make_document(2).pages[0].text)
     tab.set_input_files("#upload input[type=file]", str(path))
-    tab.wait_for_selector(f"#locked:has-text('{head_words.PASSWORD_TITLE}')")
+    tab.wait_for_selector(f"#locked:has-text('{PASSWORD_TITLE}')")
     tab.fill("#password input", "wrong")
     tab.click("#unlock")
     tab.wait_for_selector("#locked .tf-bad")

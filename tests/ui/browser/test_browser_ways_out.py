@@ -7,7 +7,8 @@ import pytest
 from little_books import write_chapters
 from page_steps import answered, ask, upload
 
-from ui.words import chat as chat_words
+from ui.page import chat as chat_words
+from ui.page.transcript import READ_ALOUD
 
 pytestmark = pytest.mark.browser
 SPOKEN = """() => {
@@ -32,7 +33,7 @@ def test_an_answer_is_read_aloud_and_stopped(served, tab, scripted) -> None:
     assert tab.evaluate("spoken.every(one => one === 'cancel' || one.voice.name === 'near')")  # no words go elsewhere
     assert said[0] == "The keeper counted." and "200 ships" in said[1]
     tab.evaluate("spoken.at(-1).onend()")
-    tab.wait_for_selector(f"[data-aloud][aria-pressed=false]:has-text('{chat_words.READ_ALOUD}')")
+    tab.wait_for_selector(f"[data-aloud][aria-pressed=false]:has-text('{READ_ALOUD}')")
     tab.click("[data-aloud]")
     tab.click("[data-aloud]")
     assert tab.evaluate("spoken.at(-1)") == "cancel"

@@ -9,10 +9,10 @@ from little_books import wait_for
 from page_steps import ask, statistics, upload
 
 from ui.page import figures as figure_words
+from ui.page import transcript as chat_words
 from ui.page.panel import BRISK, SPARING, Painter, Panel, pace
 from ui.state.runs import Run
 from ui.state.tab_view import TabView
-from ui.words import chat as chat_words
 
 CHANGES = """() => {
   window.changes = 0;

@@ -6,10 +6,9 @@ from pathlib import Path
 
 from little_books import wait_for, write_book
 
+from ui.page import document_head, models, settings
 from ui.page import figures as figures_panel
-from ui.page import models, settings
 from ui.page import strip as strip_panel
-from ui.panels import document_head
 from ui.state.services import Services
 from ui.state.tab_view import TabView
 

@@ -8,7 +8,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from ui.panels import theme
+from ui.page import theme
 from ui.server import assets
 from ui.server.assets import Assets
 

@@ -10,20 +10,15 @@ from little_books import make_document, wait_for, write_book, write_pdf
 from page_client import client
 
 from triforce_core import EngineConfig, TriForceError
+from ui.page import citations, document_head, library, together
 from ui.page import page_choice as choice_words
 from ui.page import strip as document_strip_view
-from ui.page import together
+from ui.page.export import exported
 from ui.page.together import DROP_MORE, ROOM_UNKNOWN
-from ui.panels import document_head as head
 from ui.state.collection import Weighing
 from ui.state.context_budget import Part
-from ui.state.services import Services
+from ui.state.services import NEW_TALK, Services
 from ui.state.tab_view import TabView
-from ui.view import citations
-from ui.view import document_head as head_view
-from ui.view import library as library_view
-from ui.view.export import exported
-from ui.words import together as together_words
 
 
 @pytest.fixture
@@ -89,7 +84,7 @@ def test_they_are_read_and_asked_about(services: Services, two, script) -> None:
     assert view.picking == (two[0],)
     together.pick(view, two[1])
     services.read_together(view)
-    assert view.conversation is None and view.notice[1] == together_words.NEW_TALK and "2 documents" in view.notice[2]
+    assert view.conversation is None and view.notice[1] == NEW_TALK and "2 documents" in view.notice[2]
     assert len(services.conversations.of(two[0])) == 1
     wait_for(lambda: services.phase(services.library.get(view.document)) == "ready")
     assert services.queue.opened[view.document].tokens > alone
@@ -164,8 +159,8 @@ def test_too_much_together_offers_those_that_fit_whole(services: Services, two) 
     wait_for(lambda: services.phase(services.library.get(view.document)) == "too_long")
     entry = services.library.get(view.document)
     assert services.choosing(view) == entry
-    view.notice = ("info", together_words.NEW_TALK, "")
-    (card,) = [panel for panel in head.panels(services) if panel.name == "notice"]
+    view.notice = ("info", NEW_TALK, "")
+    (card,) = [panel for panel in document_head.panels(services) if panel.name == "notice"]
     assert card.key(view) == (None, "", "", 0) and card.draw(view) == ""  # nothing is read together yet
     together.begin(services, view)
     assert services.choosing(view) is None  # one box at a time: Escape closes what was opened last
@@ -174,7 +169,7 @@ def test_too_much_together_offers_those_that_fit_whole(services: Services, two) 
     services.choose_pages(view, "1-5")
     wait_for(lambda: services.phase(services.library.get(view.document)) == "ready")
     assert [part.tokens > 0 for part in services.collection.of(services.library.get(entry.id)).parts] == [True, False]
-    assert together_words.NEW_TALK in card.draw(view)
+    assert NEW_TALK in card.draw(view)
 
 
 def test_a_part_is_not_deleted_from_under_them(services: Services, two) -> None:
@@ -206,12 +201,12 @@ def test_a_part_that_reads_otherwise_changes_them_too(services: Services, two) -
 def test_what_is_drawn_of_them(services: Services, two) -> None:
     view = read_together(services, two)
     entry = services.library.get(view.document)
-    drawn = head_view.head(entry, "ready", weighing=services.collection.of(entry))
+    drawn = document_head.head(entry, "ready", weighing=services.collection.of(entry))
     assert drawn.count("tf-part-1") == drawn.count("tf-part-2") == 2 and choice_words.ROOM in drawn
-    card = library_view.document_item(entry, "ready", True)
+    card = library.document_item(entry, "ready", True)
     assert "2 documents" in card and "tf-part-2" in card and "picture" not in card
-    told = library_view.about(entry, 0, "", 1.0, services.library.parts(entry))
-    assert "Lighthouse" in told and together_words.CONSISTS in told
+    told = library.about(entry, 0, "", 1.0, services.library.parts(entry))
+    assert "Lighthouse" in told and library.CONSISTS in told
     strip = document_strip_view.strip_section(services.library.document(entry.id), (), (), first_page=1, selected=None,
                                               read=((1, 9),),
                                parts=[5, 4])

@@ -14,23 +14,22 @@ import pytest
 from little_books import make_document, wait_for, write_book
 
 from triforce_core import Document, Page, TriForceError
+from ui.page import chat, export
+from ui.page import conversations as talks_panel
 from ui.page import figures as figures_panel
 from ui.page import instructions as panel
+from ui.page import library as library_panel
 from ui.page import strip as strip_panel
+from ui.page.export import exported
 from ui.page.panel import Painter
-from ui.panels import chat
-from ui.panels import conversations as talks_panel
-from ui.panels import library as library_panel
 from ui.state import search, starters
 from ui.state.conversations import Conversation, Conversations
 from ui.state.database import Database
 from ui.state.library import Library
+from ui.state.questions import SAME_SEED_TITLE
 from ui.state.services import Services
 from ui.state.settings import Settings
 from ui.state.tab_view import LISTED, TabView
-from ui.view import export
-from ui.view.export import exported
-from ui.words import conversations as conversation_words
 
 EVIL = '<img src=x onerror=alert(1)> ![a](http://evil.example/?q=1) <script>alert(1)</script>'
 
@@ -243,12 +242,12 @@ def test_starters_ask_about_what_is_there() -> None:
     pages = tuple(Page(str(i), f"Chapter {i}\n\nThe White Whale\n\n{text}") for i in range(1, 9))
     book = Document("t", "pdf", pages, "x")
     questions = starters.starters(book)
-    assert len(questions) == len(set(questions)) == 5 and questions[-1] == conversation_words.STARTER_WHOLE
+    assert len(questions) == len(set(questions)) == 5 and questions[-1] == starters.STARTER_WHOLE
     assert "Captain Ahab" in questions[0] + questions[1] and "Queequeg" in questions[0] + questions[1]
     assert "The White Whale" in questions[3]
     dull = "We saw The end, The sea, The end of it, and the end of the sea, in TriForce, by TriForce, of TriForce. "
     assert starters.names(Document("t", "txt", (Page("1", dull),), "x")) == ["TriForce"]
-    assert starters.starters(make_document(1))[-1] == conversation_words.STARTER_WHOLE
+    assert starters.starters(make_document(1))[-1] == starters.STARTER_WHOLE
 
 
 def test_ask_again_edit_and_find(services: Services, tmp_path: Path, script) -> None:
@@ -277,7 +276,7 @@ def test_ask_again_edit_and_find(services: Services, tmp_path: Path, script) -> 
     assert view.editing is None
     services.keep(Settings())
     run = services.ask_again(view, third)
-    assert view.notice[1] == conversation_words.SAME_SEED_TITLE
+    assert view.notice[1] == SAME_SEED_TITLE
     wait_for(lambda: run.ended)
     _, kind, content = exported(services, view.conversation, "json")
     assert kind == "application/json" and len(json.loads(content)["answers"]) == 5

@@ -12,13 +12,11 @@ from little_books import make_document, wait_for, write_book
 
 from tests.scripted_engine import ScriptedEngine
 from triforce_core import Document, EngineConfig, TriForceError
+from ui.page import chat, wait_line
 from ui.state import folders as places
-from ui.state.services import Services
+from ui.state.services import DOCUMENT_DELETED, Services
 from ui.state.tab_view import TabView
-from ui.view import live_answer, wait_line
-from ui.words import chat as chat_words
 from ui.words import document_head as head_words
-from ui.words import waiting as waiting_words
 
 
 class HeldReader:
@@ -76,8 +74,8 @@ def test_it_says_what_it_waits_for_and_how_long(services: Services, view: TabVie
                                                 monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wait_line, "LEAST_LEFT", 0.0)  # nothing takes long here
     run = services.ask(view, "First?")
-    said = live_answer.inside(services, run, False)
-    assert waiting_words.FOR_TEXT_PAGES.format(done=2, total=8) in said and "left" in said
+    said = chat.inside(services, run, False)
+    assert wait_line.FOR_TEXT_PAGES.format(done=2, total=8) in said and "left" in said
 
 
 def test_stop_reaches_it(services: Services, view: TabView, reader: HeldReader) -> None:
@@ -101,7 +99,7 @@ def test_where_no_text_comes_it_ends(services: Services, view: TabView, reader: 
         reader.let.set()
     wait_for(lambda: run.ended)
     assert (run.state, run.error) == {"cancelled": ("failed", head_words.READING_CANCELLED),
-                                      "deleted": ("stopped", chat_words.DOCUMENT_DELETED),
+                                      "deleted": ("stopped", DOCUMENT_DELETED),
                                       "broken": ("failed", "The file is broken.")}[how]
 
 
@@ -111,7 +109,7 @@ def test_it_waits_until_pages_are_chosen_that_fit(services: Services, view: TabV
     reader.let.set()
     wait_for(lambda: services.phase(services.library.get(view.document)) == "too_long")
     wait_for(lambda: services.questions.early.waits(run))
-    assert run.state == "queued" and waiting_words.FOR_PAGES in live_answer.inside(services, run, False)
+    assert run.state == "queued" and wait_line.FOR_PAGES in chat.inside(services, run, False)
     services.choose_pages(view, "3-4")
     wait_for(lambda: run.ended)
     assert (run.state, run.ranges, run.asked_about) == ("done", ((3, 4),), ())

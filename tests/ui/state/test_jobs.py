@@ -13,23 +13,24 @@ from held_engine import Held, quick_script, wait_for_text
 from little_books import make_document, read_quickly, wait_for, write_book
 
 from triforce_core import DocumentOpened, EngineConfig, PrefillProgress, TriForceError
+from ui.page import chat as live_answer
+from ui.page import document_head as head
 from ui.page import strip as strip_panel
+from ui.page import transcript
+from ui.page import wait_line as lines
+from ui.page.document_head import READING_SAVED
+from ui.page.export import exported
 from ui.page.page_choice import which
-from ui.panels import document_head as head
+from ui.page.wait_line import wait_line
 from ui.state import engine_queue, watchdog
 from ui.state import folders as places
 from ui.state import wait_estimates as waiting
 from ui.state.conversations import Conversations
 from ui.state.jobs import Job, Prefill, Selection
+from ui.state.questions import NOT_KEPT_MORE
 from ui.state.services import Services
 from ui.state.tab_view import TabView
-from ui.view import live_answer, transcript
-from ui.view import wait_line as lines
-from ui.view.export import exported
-from ui.view.wait_line import wait_line
-from ui.words import chat as chat_words
 from ui.words import document_head as head_words
-from ui.words import waiting as waiting_words
 
 
 @pytest.fixture
@@ -222,7 +223,7 @@ def test_a_database_error_refuses_the_question_and_blocks_nothing(
         patch.setattr(Conversations, broken, fails)
         with pytest.raises(TriForceError, match="could not be read or saved") as refused:
             services.ask(view, "Second?")
-    assert refused.value.remedy == waiting_words.NOT_KEPT_MORE and not services.runs.active()
+    assert refused.value.remedy == NOT_KEPT_MORE and not services.runs.active()
     run = services.ask(view, "Second?")
     wait_for(lambda: run.ended)
     assert run.state == "done" and held.asked["Second? 0"][1] == ("First?",)
@@ -381,7 +382,7 @@ def test_on_request_it_is_answered_from_the_pages_that_are_read(services: Servic
     assert strip(services, view)[0] == set(range(1, last + 1))
     (answer,) = services.conversations.answers(view.conversation)
     assert answer.result["ranges"] == [list(pages[0])] and answer.result["asked_about"] == [[1, 40]]
-    said = chat_words.FROM_PAGES.format(pages=which(pages), whole="pages 1–40")
+    said = transcript.FROM_PAGES.format(pages=which(pages), whole="pages 1–40")
     assert said in transcript.answer(answer)
     talk = services.conversations.get(view.conversation).id
     assert said in exported(services, talk, "md")[2] and said in exported(services, talk, "html")[2]
@@ -465,7 +466,7 @@ def test_one_that_does_nothing_is(services: Services, held: Held, tmp_path: Path
 
 def test_words_of_what_is_waited_for() -> None:
     assert wait_line(None) == ""
-    assert wait_line(waiting.Ahead("engine", "", 0, None)) == waiting_words.FOR_ENGINE
+    assert wait_line(waiting.Ahead("engine", "", 0, None)) == lines.FOR_ENGINE
     assert wait_line(waiting.Ahead("answer", "A", 2, 90.0)) == (
         "Waiting for an answer about “A”; 2 more in line before this · about 90 s left")
     assert wait_line(waiting.Ahead("prefill", "A", 0, 0.01)) == "Waiting until “A” is read", "no time to speak of"
@@ -491,8 +492,8 @@ def test_an_answer_says_that_its_document_is_reopened(services: Services, held: 
     run = services.ask(first, "First?")
     until(services, held, lambda: run.state == "preparing" and services.queue.prefills[run.document].progress)
     assert services.queue.prefills[run.document].stage == "restore"
-    assert live_answer.wait(services, run).startswith(head_words.READING_SAVED)
-    assert head_words.READING_SAVED in live_answer.inside(services, run, False)
+    assert live_answer.wait(services, run).startswith(READING_SAVED)
+    assert READING_SAVED in live_answer.inside(services, run, False)
     held.let_all(services.queue)
     assert run.state == "done" and live_answer.wait(services, run) == ""
 

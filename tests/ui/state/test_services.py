@@ -13,10 +13,11 @@ from little_books import PASSWORD, read_quickly, wait_for, write_book
 
 from tests.scripted_engine import EngineScript, ScriptedEngine
 from triforce_core import EngineClient, EngineConfig, TriForceError
+from ui.page import document_head
 from ui.page import engine as engine_words
-from ui.panels import document_head
 from ui.state import engine_queue, watchdog
 from ui.state import folders as places
+from ui.state.questions import ONE_AT_A_TIME
 from ui.state.services import Services
 from ui.state.settings import Settings
 from ui.state.tab_view import TabView
@@ -86,7 +87,7 @@ def test_one_answer_at_a_time_in_a_conversation(services: Services, tmp_path: Pa
     view = opened(services, tmp_path)
     script.triforce_tokens_per_second = 30
     services.ask(view, "One?")
-    with pytest.raises(TriForceError, match=chat_words.ONE_AT_A_TIME):
+    with pytest.raises(TriForceError, match=ONE_AT_A_TIME):
         services.ask(view, "Two?")
     services.stop(view)
 

@@ -24,9 +24,8 @@ from tests.scripted_engine import EngineScript, ScriptedEngine
 from triforce_core import EngineConfig, NotEnoughDiskError
 from triforce_core import __main__ as command
 from ui import api
+from ui.page import document_head, layout
 from ui.page.panel import safely
-from ui.panels import document_head as head
-from ui.panels import layout
 from ui.state import folders as places
 from ui.state.conversations import Answer
 from ui.state.database import Database
@@ -34,7 +33,6 @@ from ui.state.folders import FolderError, Hold, InUseError
 from ui.state.runs import Run
 from ui.state.services import Services
 from ui.state.tab_view import TabView
-from ui.words import storage as storage_words
 
 SMALL = 8 << 20  # bytes of the disk that is filled
 
@@ -100,7 +98,7 @@ def opened(services: Services, folder: Path) -> TabView:
 
 
 def shown(services: Services, view: TabView) -> str:
-    panel = next(panel for panel in head.panels(services) if panel.name == "notice")
+    panel = next(panel for panel in document_head.panels(services) if panel.name == "notice")
     return panel.draw(view)
 
 
@@ -133,7 +131,7 @@ def test_a_disk_that_fills_up_while_answering(services, full, script: EngineScri
     full["full"] = True
     kept = _ended(services, run)
     assert run.state == "done" and kept.text == run.accumulator.text and kept.state == "done"
-    assert storage_words.DISK_TITLE in shown(services, view)
+    assert document_head.DISK_TITLE in shown(services, view)
     assert services.database.row("select state from answers")["state"] != "done"
     assert safely(view, lambda: services.ask(view, "And now?")) is None
     full["full"] = False
@@ -216,14 +214,14 @@ def test_a_reading_that_is_not_saved_or_was_damaged_is_said(services, tmp_path) 
     view = opened(services, tmp_path)
     services.read(view.document)
     wait_for(lambda: view.document in services.queue.opened)
-    panel = next(panel for panel in head.panels(services) if panel.name == "head")
-    assert storage_words.READING_UNSAVED_TITLE not in panel.draw(view)
+    panel = next(panel for panel in document_head.panels(services) if panel.name == "head")
+    assert document_head.READING_UNSAVED_TITLE not in panel.draw(view)
     services.queue.opened[view.document] = replace(services.queue.opened[view.document], unsaved="The disk is full.")
     wait_for(lambda: services.queue.open_key and not services.queue.prefills)
-    assert panel.draw(view).count(storage_words.READING_UNSAVED_TITLE) == 1
-    assert storage_words.READING_DAMAGED not in panel.draw(view)
+    assert panel.draw(view).count(document_head.READING_UNSAVED_TITLE) == 1
+    assert document_head.READING_DAMAGED not in panel.draw(view)
     services.queue.opened[view.document] = replace(services.queue.opened[view.document], damaged=True)
-    assert panel.draw(view).count(storage_words.READING_DAMAGED) == 1
+    assert panel.draw(view).count(document_head.READING_DAMAGED) == 1
 
 
 def test_settings_that_cannot_be_kept_say_so(services, monkeypatch) -> None:
@@ -251,7 +249,7 @@ def test_a_full_file_system(disk: Path, tmp_path: Path) -> None:
     ballast = fill(disk)
     kept = _ended(services, run)
     assert run.state == "done" and kept.text == run.accumulator.text
-    assert storage_words.DISK_TITLE in shown(services, view)
+    assert document_head.DISK_TITLE in shown(services, view)
     assert safely(view, lambda: services.ask(view, "And now?")) is None
     assert "full" in view.notice[1]
     services.add(view, [(write_book(tmp_path, "other.txt", pages=400), "other.txt")])

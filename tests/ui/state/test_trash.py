@@ -11,13 +11,12 @@ from little_books import wait_for, write_book
 from tests.scripted_engine import EngineScript, ScriptedEngine
 from triforce_core import EngineConfig, SnapshotStore
 from triforce_core.kv_cache.snapshot import SnapshotKey
+from ui.page.export import exported
+from ui.page.transcript import STOPPED, transcript
 from ui.state import folders as places
 from ui.state.search import search
-from ui.state.services import Services
+from ui.state.services import CONVERSATION_DELETED, DOCUMENT_DELETED, Services
 from ui.state.tab_view import TabView
-from ui.view.export import exported
-from ui.view.transcript import transcript
-from ui.words import chat as chat_words
 
 
 @pytest.fixture
@@ -141,10 +140,10 @@ def test_what_is_deleted_while_it_answers_says_so(services: Services, view: TabV
     wait_for(lambda: run.ended)
     services.undo(view)
     answer = services.conversations.answers(talk)[-1]
-    why = chat_words.DOCUMENT_DELETED if what == "document" else chat_words.CONVERSATION_DELETED
+    why = DOCUMENT_DELETED if what == "document" else CONVERSATION_DELETED
     assert (answer.state, answer.error) == ("stopped", why)
     for shown in (transcript([answer]), exported(services, talk, "md")[2], exported(services, talk, "html")[2]):
-        assert why in shown and chat_words.STOPPED not in shown
+        assert why in shown and STOPPED not in shown
     script.triforce_tokens_per_second = 4000
     wait_for(lambda: services.phase(services.library.get(document)) == "ready")
     run = services.ask(view, "And after that?")

@@ -1,0 +1,162 @@
+"""A conversation -> Markdown, JSON or one HTML file that needs nothing else. Pure.
+
+Markdown and HTML hold the branch that is shown: questions, answers, pages. JSON holds all branches, with statistics.
+The HTML is made by the page's own safe renderer: no scripts, no images, nothing is fetched.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import textwrap
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..state.accumulator import figures_of
+from ..state.conversations import Answer, Conversation
+from ..state.services import Services
+from . import markdown, page_names
+from .citations import NO_PASSAGE, QUOTE_MORE
+from .html import APP, STOPPED
+from .transcript import compared, from_pages
+
+EXPORTED = "About “{document}”, started {day}, exported from TriForce Chat."
+EXPORTED_INSTRUCTIONS = "Instructions:"
+EXPORTED_OTHERS = "Written with other instructions: {words}"
+EXPORTED_WITHOUT = "Written without instructions."
+EXPORTED_VERSION = "Version {number} of {count}; the JSON export has them all."
+
+KINDS = {"md": "text/markdown", "json": "application/json", "html": "text/html"}
+FORMAT = 1
+STYLE = """
+:root { color-scheme: light dark; font: 16px/1.6 system-ui, sans-serif; }
+body { max-width: 46rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; } .about, .note { color: GrayText; font-size: .85rem; }
+section { margin: 2rem 0; } .question { padding: .6rem 1rem; border-radius: .8rem; background: rgb(125 150 170 / 18%);
+  white-space: pre-wrap; overflow-wrap: anywhere; }
+pre { overflow-x: auto; padding: .7rem 1rem; border: 1px solid rgb(125 125 125 / 40%); border-radius: .5rem; }
+table { border-collapse: collapse; display: block; overflow-x: auto; }
+th, td { padding: .25rem .7rem; border: 1px solid rgb(125 125 125 / 40%); text-align: left; }
+blockquote { margin: 0 0 1rem; padding-left: 1rem; border-left: 3px solid rgb(125 125 125 / 40%); }
+.tf-copy { display: none; } .tf-host { opacity: .7; font-size: .85em; }
+"""
+
+
+@dataclass(frozen=True)
+class Talk:
+    """What is exported. versions: of ``Conversations.versions``; every: answers of all branches."""
+
+    conversation: Conversation
+    document: str  # its title
+    shown: Sequence[Answer]
+    every: Sequence[Answer]
+    versions: dict[str, tuple[str, ...]]
+
+
+def export(talk: Talk, kind: str) -> tuple[str, str]:
+    """(file name, content). kind: one of KINDS."""
+    made: dict[str, Callable[[Talk], str]] = {"md": to_markdown, "json": to_json, "html": to_html}
+    name = re.sub(r"[^\w.-]+", "-", talk.conversation.title).strip("-.")[:60] or "conversation"
+    return f"{name}.{kind}", made[kind](talk)
+
+
+def exported(services: Services, conversation: str | None, kind: str) -> tuple[str, str, str] | None:
+    """(file name, type, content) of a conversation; None if there is none of either."""
+    known = services.conversations
+    talk = known.get(conversation)
+    entry = services.library.get(talk.document) if talk else None
+    if talk is None or entry is None or kind not in KINDS:
+        return None
+    name, content = export(Talk(talk, entry.title or entry.name, known.answers(talk.id), known.every_answer(talk.id),
+                                known.versions(talk.id)), kind)
+    return name, KINDS[kind], content
+
+
+def to_markdown(talk: Talk) -> str:
+    title = " ".join(talk.conversation.title.split())
+    system = " ".join(talk.conversation.system.split())
+    parts = [f"# {title}", _about(talk), system and f"*{EXPORTED_INSTRUCTIONS} {system}*"]
+    for answer in talk.shown:
+        parts += [f"## {' '.join(answer.question.split())}", answer.text.strip()]
+        parts += [f"*{line}*" for line in _notes(answer, talk)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def to_json(talk: Talk) -> str:
+    return json.dumps({
+        "format": FORMAT, "app": APP, "document": talk.document, "title": talk.conversation.title,
+        "created_at": talk.conversation.created_at, "instructions": talk.conversation.system,
+        "shown": [answer.id for answer in talk.shown],
+        "answers": [{
+            "id": answer.id, "parent": answer.parent or None, "created_at": answer.created_at, "state": answer.state,
+            "question": answer.question, "instructions": answer.result.get("system", ""), "answer": answer.text,
+            "error": answer.error,
+            "figures": asdict(figures_of(answer.result)), "pages": answer.result.get("page_shares", []),
+            "pages_read": answer.result.get("ranges", []),
+            "pages_asked_about": answer.result.get("asked_about") or answer.result.get("ranges", []),
+            "first_page": answer.result.get("first_page", 1), "quotes": answer.result.get("quotes", []),
+            "support": answer.result.get("support", []),
+            "confidence": answer.result.get("confidence"), "answerable": answer.result.get("answerable")}
+            for answer in talk.every],
+    }, ensure_ascii=False, indent=1)
+
+
+def to_html(talk: Talk) -> str:
+    title = html.escape(talk.conversation.title)
+    parts = []
+    if talk.conversation.system:
+        parts.append(f'<p class="about">{html.escape(EXPORTED_INSTRUCTIONS)} '
+                     f'{html.escape(talk.conversation.system)}</p>')
+    for answer in talk.shown:
+        notes = "".join(f'<p class="note">{html.escape(line)}</p>' for line in _notes(answer, talk))
+        parts.append(f'<section><div class="question">{html.escape(answer.question)}</div>'
+                     f"{markdown.render(answer.text)}{notes}</section>")
+    return ('<!doctype html><html><head><meta charset="utf-8">'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">'
+            """<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">"""
+            f"<title>{title}</title><style>{STYLE}</style></head><body><h1>{title}</h1>"
+            f'<p class="about">{html.escape(_about(talk))}</p>{"".join(parts)}</body></html>\n')
+
+
+def _about(talk: Talk) -> str:
+    day = time.strftime("%Y-%m-%d %H:%M", time.localtime(talk.conversation.created_at))
+    return EXPORTED.format(document=" ".join(talk.document.split()), day=day)
+
+
+def _notes(answer: Answer, talk: Talk) -> list[str]:
+    """Where its quotations stand, how the answer ended, and that there are others in its place."""
+    notes = [_quotation(answer.text, quote) for quote in answer.result.get("quotes", ()) if quote["closed"]]
+    support = answer.result.get("support", ())
+    notes += [f"{_beginning(answer.text, one)} {NO_PASSAGE}" for one in support if not one["found"]]
+    notes += [compared(support)] if support else []
+    if answer.result.get("asked_about"):
+        notes.append(from_pages(answer.result))
+    if answer.state == "stopped" and not answer.error:
+        notes.append(STOPPED)
+    if answer.error:
+        notes.append(" ".join(answer.error.split()))
+    told = answer.result.get("system", talk.conversation.system)
+    if told != talk.conversation.system:
+        notes.append(EXPORTED_OTHERS.format(words=" ".join(told.split())) if told
+                     else EXPORTED_WITHOUT)
+    beside = talk.versions.get(answer.id, ())
+    if beside:
+        notes.append(EXPORTED_VERSION.format(number=beside.index(answer.id) + 1, count=len(beside)))
+    return notes
+
+
+def _quotation(text: str, quote: Mapping[str, Any]) -> str:
+    """The beginning of a quotation and the pages on which it stands, as decoding told them."""
+    labels = dict.fromkeys(page_names.short(place["label"]) for occurrence in quote["occurrences"]
+                           for place in occurrence["places"])
+    more = quote["count"] - len(quote["occurrences"])
+    listed = [*labels, *([QUOTE_MORE.format(more=more)] if more else [])]
+    return f"{_beginning(text, quote)} {', '.join(listed)}"
+
+
+def _beginning(text: str, part: Mapping[str, Any]) -> str:
+    """The first words of a part of the answer."""
+    return f"“{textwrap.shorten(text[part['start'] : part['end']], 60, placeholder='…')}”"

@@ -1,0 +1,293 @@
+"""Left: upload, the documents, and the open document's conversations."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from triforce_core import TriForceError
+
+from ..state.conversations import Conversation
+from ..state.library import EXTENSIONS, PHASES, Entry
+from ..state.services import Services
+from ..state.snapshots import SnapshotSpace
+from ..state.tab_view import LISTED, TabView
+from ..state.tabs import Tabs
+from . import number_format as fmt
+from .conversations import build_search, results
+from .figures import TOKEN_UNIT
+from .html import esc, meter, part_colour
+from .number_format import pages
+from .panel import PRIVATE, Panel, block, safely
+
+DROP_HERE = "Drop documents here, or click"
+DROP_HELP = "PDF, text, Markdown, HTML,\nWord or EPUB"
+DROP_ANYWHERE = "Drop it anywhere to add it to the library"
+DROP_OTHER = "Not added: {names}. Documents are PDF, text, Markdown, HTML, Word or EPUB files."
+LIBRARY_EMPTY = "No documents yet. Drop one anywhere on this window."
+DELETE = "Delete"
+DELETE_SURE = "Delete?"
+DELETED = "Deleted “{title}”"
+UNDO = "Undo"
+DELETE_DOCUMENT = "Delete {title} with its conversations"
+DELETE_CONVERSATION = "Delete this conversation"
+MORE_CONVERSATIONS = "Earlier conversations"
+NEW_CONVERSATION = "New conversation"
+UPLOAD_REFUSED = "That file did not come through this page's upload. Drop it again."
+PAGES_READ = "{chosen} of {pages} pages"
+ABOUT = "About this document"
+NOT_READ = "Left out"
+WORDS = "Words"
+TOKENS = "Tokens"
+READ_WITH = "Read with"
+OTHER_MODEL = "{model}, not yet with the model in use"
+LANGUAGE = "Language"
+SAID = "{language} (stated in the file)"
+SAID_BUT = "{language} (stated in the file), but by its words probably {guess}"
+PROBABLY = "probably {language}"
+LANGUAGES = {"en": "English", "de": "German", "fr": "French", "es": "Spanish", "it": "Italian", "pt": "Portuguese",
+             "nl": "Dutch", "pl": "Polish", "sv": "Swedish", "da": "Danish", "no": "Norwegian", "nb": "Norwegian",
+             "fi": "Finnish", "cs": "Czech", "hu": "Hungarian", "ro": "Romanian", "tr": "Turkish", "el": "Greek",
+             "ru": "Russian", "uk": "Ukrainian", "la": "Latin", "ar": "Arabic", "he": "Hebrew", "hi": "Hindi",
+             "zh": "Chinese", "ja": "Japanese", "ko": "Korean"}
+OPENED = "Last opened"
+YESTERDAY = "yesterday"
+FILE = "File"
+SAVED = "Saved reading"
+NOT_SAVED = "none: reading a short document again is faster"
+FORGET = "Delete the saved reading"
+FORGET_HELP = "Frees the disk. The document and its conversations stay; opening it reads it again."
+ROOM_LINE = "Saved readings: {used} of {quota}, disk {free} free"
+ROOM_HELP = "When this is full, the one unused for longest is deleted first. Nothing is saved on a full disk."
+
+TOGETHER = "Read several together"
+TOGETHER_HELP = "Ask about several documents at once; each is read in full"
+COUNT = "{count} documents"
+CONSISTS = "Consists of"
+
+REMOVED_READINGS_TITLE = "Old saved readings were removed"
+REMOVED_READINGS = ("{count} of an earlier version of this app, or damaged, which it can no longer open: {size} of the "
+                    "disk are free again. These documents are read again when you ask. Readings of other models stay.")
+
+
+def in_words(stored: str) -> str:
+    """What a card says of what ``state.languages.kept`` stored; "" where nothing is known."""
+    said, _, guess = stored.partition("~")
+    if not said:
+        return PROBABLY.format(language=_name(guess)) if guess else ""
+    if guess and _base(said) != guess:
+        return SAID_BUT.format(language=_name(said), guess=_name(guess))
+    return SAID.format(language=_name(said))
+
+
+def _base(tag: str) -> str:
+    return re.split("[-_]", tag)[0].lower()
+
+
+def _name(tag: str) -> str:
+    return LANGUAGES.get(_base(tag), tag)
+
+
+def pages_read(entry: Entry) -> str:
+    """How many pages there are, or, where only some are read, how many of them."""
+    if not entry.chosen:
+        return pages(entry.pages)
+    chosen = sum(last - first + 1 for first, last in entry.ranges)
+    return PAGES_READ.format(chosen=fmt.count(chosen), pages=fmt.count(entry.pages))
+
+
+def delete_button(what: str, key: str, description: str) -> str:
+    return (f'<button type="button" class="tf-delete" title="{esc(description)}" '
+            f'data-action="delete-{what}" data-{what}="{esc(key)}" '
+            f'data-sure="{esc(DELETE_SURE)}" data-label="{esc(DELETE)}" '
+            f'aria-label="{esc(description)}">'
+            f"{esc(DELETE)}</button>")
+
+
+def undo_offer(title: str) -> str:
+    """That something was deleted, and the way back."""
+    return (f'<div class="tf-toast" role="status"><span>{esc(DELETED.format(title=title))}</span>'
+            f'<button type="button" class="tf-btn" id="undo" data-action="undo">{esc(UNDO)}</button>'
+            "</div>")
+
+
+def cover(entry: Entry) -> str:
+    """The first page of a PDF, small; of anything else, or where it cannot be drawn, the kind of file."""
+    if entry.parts:
+        colours = "".join(f'<b class="{part_colour(n)}"></b>' for n in range(len(entry.parts)))
+        return f'<span class="tf-cover tf-covers" aria-hidden="true">{colours}</span>'
+    picture = ""
+    if entry.state == "ready" and entry.kind == "pdf":
+        picture = f'<span style="background-image: url(/pages/{entry.id}/1/picture?width=160)"></span>'
+    return f'<span class="tf-cover" aria-hidden="true"><i>{esc(entry.extension.lstrip(".")[:4])}</i>{picture}</span>'
+
+
+def day(moment: float, now: float) -> str:
+    """When a document was opened last, in words."""
+    days = (datetime.date.fromtimestamp(now) - datetime.date.fromtimestamp(moment)).days
+    if days <= 1:
+        return YESTERDAY if days == 1 else time.strftime("%H:%M", time.localtime(moment))
+    return time.strftime("%Y-%m-%d", time.localtime(moment))
+
+
+def about(entry: Entry, saved: int, model: str, now: float, parts: Sequence[Entry] = ()) -> str:
+    """What there is to know about the open document. parts: the documents that it was put together from."""
+    rows = []
+    if entry.words:
+        rows.append((WORDS, fmt.count(entry.words)))
+    if entry.tokens:
+        rows.append((TOKENS, fmt.count(entry.tokens)))
+    language = in_words(entry.language)
+    if language:
+        rows.append((LANGUAGE, language))
+    rows += [(NOT_READ if not n else "", note) for n, note in enumerate(entry.notes)]
+    if entry.read_with:
+        same = entry.read_with == model or not model
+        rows.append((READ_WITH, entry.read_with if same
+                     else OTHER_MODEL.format(model=entry.read_with)))
+    if entry.opened_at:
+        rows.append((OPENED, day(entry.opened_at, now)))
+    if entry.parts:
+        rows += [(CONSISTS if not n else "", part.title or part.name) for n, part in enumerate(parts)]
+    else:
+        rows.append((FILE, f"{entry.name}, {fmt.size(entry.bytes)}"))
+    rows.append((SAVED, fmt.size(saved) if saved else NOT_SAVED))
+    facts = "".join(f"<dt>{esc(name)}</dt><dd>{esc(value)}</dd>" for name, value in rows)
+    forget = ""
+    if saved:
+        label = FORGET
+        forget = (f'<button type="button" class="tf-btn tf-quiet" data-action="forget-reading" '
+                  f'data-document="{entry.id}" data-sure="{esc(DELETE_SURE)}" data-label="{esc(label)}" '
+                  f'title="{esc(FORGET_HELP)}">{esc(label)}</button>')
+    return f'<details class="tf-about"><summary>{esc(ABOUT)}</summary><dl>{facts}</dl>{forget}</details>'
+
+
+def room_line(room: SnapshotSpace) -> str:
+    """What saved readings take, and of how much."""
+    words = ROOM_LINE.format(used=fmt.size(room.used), quota=fmt.size(room.quota), free=fmt.size(room.free))
+    bar = meter(room.used / max(1, room.quota), "tf-meter-thin", SAVED)
+    return f'<div class="tf-room" title="{esc(ROOM_HELP)}"><span>{esc(words)}</span>{bar}</div>'
+
+
+def removed_readings(count: int, size: int) -> tuple[str, str, str] | None:
+    """The notice that saved readings were removed at the start, and what that freed (bytes); None: there were none."""
+    return ("info", REMOVED_READINGS_TITLE, REMOVED_READINGS.format(
+        count=count, size=fmt.size(size))) if count else None
+
+
+def document_item(entry: Entry, phase: str, current: bool) -> str:
+    """One document: cover, title, size, where it stands."""
+    facts = [COUNT.format(count=len(entry.parts))] if entry.parts else []
+    facts += [pages_read(entry)] if entry.pages else []
+    facts.append(fmt.count(entry.tokens) + " " + TOKEN_UNIT if entry.tokens else fmt.size(entry.bytes))
+    title = entry.title or entry.name
+    return (f'<li class="tf-doc{" tf-current" if current else ""}">'
+            f'<button type="button" class="tf-doc-open" data-action="open" data-document="{entry.id}" '
+            f'title="{esc(entry.name)}"{" aria-current=true" if current else ""}>'
+            f'{cover(entry)}<span class="tf-doc-title">{esc(title)}</span>'
+            f'<span class="tf-doc-facts">{esc(" · ".join(facts))}</span>'
+            f'<span class="tf-phase tf-phase-{phase}">{esc(PHASES[phase])}</span></button>'
+            f"{delete_button('document', entry.id, DELETE_DOCUMENT.format(title=title))}</li>")
+
+
+def conversation_list(conversations: Sequence[Conversation], current: str | None, most: int) -> str:
+    """The first ``most`` conversations of the open document, with a way to a new one, and to more if there are more."""
+    items = "".join(
+        f'<li class="tf-talk{" tf-current" if talk.id == current else ""}"><button type="button" class="tf-talk-open" '
+        f'data-action="conversation" data-conversation="{esc(talk.id)}">{esc(talk.title)}</button>'
+        f"{delete_button('conversation', talk.id, DELETE_CONVERSATION)}</li>"
+        for talk in conversations[:most])
+    more = (f'<button type="button" class="tf-btn tf-quiet tf-wide" data-action="more-conversations">'
+            f"{esc(MORE_CONVERSATIONS)}</button>" if len(conversations) > most else "")
+    return (f'<div class="tf-talks"><button type="button" class="tf-btn tf-wide" id="new-conversation" '
+            f'data-action="new-conversation">{esc(NEW_CONVERSATION)}</button><ul>{items}</ul>{more}</div>')
+
+
+def together_button() -> str:
+    return (f'<button type="button" class="tf-btn tf-wide" id="together-button" data-action="together" '
+            f'title="{esc(TOGETHER_HELP)}">{esc(TOGETHER)}</button>')
+
+
+def listing(rows: Sequence[tuple[Entry, str]], current: str | None, own: Sequence[Conversation],
+            conversation: str | None, details: str = "", room: str = "", most: int = LISTED) -> str:
+    """The whole panel. rows: documents with their phase. own: conversations, of which ``most`` are listed. details:
+    about the current document; room: of saved readings."""
+    if not rows:
+        return f'<p class="tf-note">{esc(LIBRARY_EMPTY)}</p>'
+    items = []
+    for entry, phase in rows:
+        items.append(document_item(entry, phase, entry.id == current))
+        if entry.id == current and entry.state == "ready":
+            items.append(f'<li class="tf-nested">{details}{conversation_list(own, conversation, most)}</li>')
+    several = sum(not entry.parts for entry, _ in rows) > 1
+    more = f'<div class="tf-together">{together_button()}</div>' if several else ""
+    return f'<ul class="tf-docs">{"".join(items)}</ul>{more}{room}'
+
+
+def build() -> tuple[gr.File, gr.HTML, gr.Textbox]:
+    """The upload, the list, and the line to search conversations with."""
+    upload = gr.File(label=DROP_HERE, file_count="multiple", file_types=list(EXTENSIONS), height=112,
+                     elem_id="upload", show_label=False)
+    sought = build_search()
+    listing = block("documents", clicks=True)
+    return upload, listing, sought
+
+
+def panels(services: Services) -> list[Panel]:
+    def rows() -> list[tuple[Entry, str]]:
+        return [(entry, services.phase(entry)) for entry in services.library.entries()]
+
+    def key(view: TabView) -> tuple[object, ...]:
+        return (view.sought, services.snapshots.refresh(), services.library.version, services.conversations.version,
+                view.document, view.conversation, view.listed,
+                tuple(phase for _, phase in rows()))
+
+    def draw(view: TabView) -> str:
+        if view.sought:
+            return results(services, view)
+        own = services.conversations.of(view.document, view.listed + 1) if view.document else []
+        entry, model = services.library.get(view.document), services.queue.model
+        details = about(entry, services.snapshots.size(entry.readings), model.name if model else "",
+                        time.time(), services.library.parts(entry)) if entry else ""
+        room = services.snapshots.space()
+        return listing(rows(), view.document, own, view.conversation, details, room_line(room) if room.used else "",
+                       view.listed)
+
+    def draw_undo(view: TabView) -> str:
+        deleted = services.trash.items()
+        return undo_offer(deleted[0].title) if deleted else ""
+
+    return [Panel("documents", key, draw, 0.2), Panel("undo", lambda view: services.trash.items(), draw_undo)]
+
+
+def wire(services: Services, tabs: Tabs, upload: gr.File, sought: gr.Textbox) -> None:
+    def add(files: list[dict[str, Any]] | None, request: gr.Request) -> None:
+        """Take in what was uploaded: the page lets no other path through."""
+        view, paths = tabs.get(request.session_hash), [Path(file["path"]) for file in files or ()]
+        try:
+            safely(view, lambda: take(view, paths))
+        finally:
+            for path in paths:  # the library has its own copy
+                if path.is_file():
+                    path.unlink()
+
+    def take(view: TabView, paths: list[Path]) -> None:
+        others = [path.name for path in paths if path.suffix.lower() not in EXTENSIONS]
+        if others:  # from no browser: the component asks there
+            raise TriForceError(DROP_OTHER.format(names=", ".join(others)))
+        services.add(view, [(path, path.name) for path in paths])
+
+    def search(words: str, request: gr.Request) -> None:
+        tabs.get(request.session_hash).sought = words.strip()
+
+    # Not preprocessed: Gradio would leave an empty file for each upload, and the upload itself where it refuses one.
+    added = upload.upload(add, [upload], None, queue=False, preprocess=False, **PRIVATE)
+    added.then(lambda: None, None, [upload], queue=False, **PRIVATE)
+    # Not ``input``: Gradio keeps that of an emptied line to itself. The last is sent, in the order of typing.
+    sought.change(search, [sought], None, queue=False, trigger_mode="always_last", **PRIVATE)
