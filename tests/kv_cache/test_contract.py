@@ -14,10 +14,10 @@ import torch
 
 from tests.model.tiny import VOCAB, tiny_llama
 from triforce_core.errors import ContextTooLongError
-from triforce_core.kv_cache.base import KVCache
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.kv_cache.offloaded import OffloadedCache
 from triforce_core.kv_cache.retrieval_copied import RetrievalCache
+from triforce_core.kv_cache.staging import StagingCache
 from triforce_core.kv_cache.streaming import StreamingCache
 from triforce_core.model import Llama
 from triforce_core.research.chunk_means import ChunkMeans
@@ -69,7 +69,7 @@ def fresh_logits(model: Llama, tokens: list[int]) -> torch.Tensor:
     return model.forward(torch.tensor(tokens), full_cache(model), logits_rows=1)[0]
 
 
-def assert_like_recomputed(model: Llama, cache: KVCache, kept: list[int]) -> None:
+def assert_like_recomputed(model: Llama, cache: StagingCache, kept: list[int]) -> None:
     """One more token on the cache gives what a fresh recomputation gives; then it is forgotten."""
     staged = cache.length - cache.num_committed
     logits = model.forward(torch.tensor([7]), cache, logits_rows=1)[0]
@@ -118,7 +118,7 @@ def test_tree_of_staged_tokens(kind: str) -> None:
     full = WHOLE.get(kind, full_cache)()
     MODEL.forward(torch.tensor(prefix), full, logits_rows=0)
     full.commit()
-    cache: KVCache = full
+    cache: StagingCache = full
     if kind in PARTS:
         cache = PARTS[kind](full, 64)
     if kind == "streaming":
@@ -140,7 +140,7 @@ def test_a_tree_that_grows_level_by_level(kind: str) -> None:
     """Each pass stages one more level, of which a token sees its own ancestors among all that is staged."""
     prefix = [1, 2, 3, 4, 5]
     full = WHOLE.get(kind, full_cache)()
-    own: KVCache = streaming_cache(MODEL) if kind == "streaming" else full
+    own: StagingCache = streaming_cache(MODEL) if kind == "streaming" else full
     MODEL.forward(torch.tensor(prefix), own, logits_rows=0)
     own.commit()
     grown = ModelOnCache(MODEL, PARTS[kind](full, 64) if kind in PARTS else own)

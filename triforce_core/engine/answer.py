@@ -100,12 +100,13 @@ class Answer:
         chances = tuple(TokenChance(own, tuple((decode([token]), chance) for token, chance in likeliest))
                         for own, likeliest in done.chances[:count])
         chunks = self._attended.top_of_newest(_TOP_OF_ROUND) if self._details and step.shares is not None else []
-        return RoundEvent(len(self.rounds), tuple(step.tokens), tuple(done.sources[:count]),
-                          tuple(step.tiers), spent, step.shares, now - self._asked.started, step.passes,
-                          step.streamed, step.ranks,
-                          tuple(shown) + ("",) * (count - len(shown)), chances, done.draft.depth,
-                          self._plan.lengths.gamma1 if choice.gamma2 else 0, choice.gamma2, self._chunks(chunks),
-                          now - question_read)
+        return RoundEvent(
+            index=len(self.rounds), token_ids=tuple(step.tokens), sources=tuple(done.sources[:count]),
+            tiers=tuple(step.tiers), milliseconds=spent, page_shares=step.shares, elapsed=now - self._asked.started,
+            passes=step.passes, streamed_bytes=step.streamed, ranks=step.ranks,
+            texts=tuple(shown) + ("",) * (count - len(shown)), chances=chances, drafted=done.draft.depth,
+            gamma1=self._plan.lengths.gamma1 if choice.gamma2 else 0, gamma2=choice.gamma2,
+            chunks=self._chunks(chunks), decoding=now - question_read)
 
     def _chunks(self, found: Sequence[tuple[int, int, float]]) -> tuple[AttendedChunk, ...]:
         """Chunks as ``AttentionReport`` names them, with their words."""

@@ -58,6 +58,7 @@ class KVCache(ABC):
 
     num_committed: int
     length: int
+    capturable = True  # buffers stay where they are from pass to pass: one may be captured as a graph
     streams = False  # each pass brings keys and values through a link, layer by layer
 
     @property

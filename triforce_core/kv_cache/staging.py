@@ -18,11 +18,7 @@ from .buffers import LayerBuffers
 
 
 class StagingCache(KVCache):
-    """Bookkeeping of begin, stage and keep. Slots [0, _filled) are committed, then the staged ones in order.
-
-    capturable: buffers stay where they are from pass to pass, so that a pass may be captured as a graph."""
-
-    capturable = True
+    """Bookkeeping of begin, stage and keep. Slots [0, _filled) are committed, then the staged ones in order."""
 
     indices: Sequence[ChunkIndex | None]  # of each layer: what its views leave out
 

@@ -34,7 +34,7 @@ from ..kernels import (
     join_grouped,
     to_groups,
 )
-from ..kv_cache.base import KVCache, KVView
+from ..kv_cache.base import KVView
 from ..kv_cache.staging import StagingCache
 from .config import ModelConfig
 from .graphs import DeviceSlots, PassGraphs, StagesKV
@@ -240,7 +240,7 @@ class Llama:
         return self.kernels.make_grouped(weight.in_order(lambda part: part.to(self.device)), bias, self.dtype, pair)
 
     @torch.inference_mode()
-    def forward(self, token_ids: Tensor, cache: KVCache, *, logits_rows: int,
+    def forward(self, token_ids: Tensor, cache: StagingCache, *, logits_rows: int,
                 observer: AttentionObserver | None = None, depths: list[int] | None = None,
                 staged_mask: Tensor | None = None) -> Tensor:
         """One pass over n new tokens, which end up staged in ``cache``.
@@ -256,7 +256,7 @@ class Llama:
         token_ids = sent(token_ids, self.device)
         chain = depths is None and staged_mask is None
         # A pass without logits reads what was written elsewhere: hardly two of them have one width.
-        if self.graphs is not None and logits_rows and isinstance(cache, StagingCache) and cache.capturable:
+        if self.graphs is not None and logits_rows and cache.capturable:
             logits = None
             if chain:
                 logits = self.graphs.forward(token_ids, positions, cache, logits_rows, observer)
@@ -265,11 +265,11 @@ class Llama:
             if logits is not None:
                 return logits
         cos, sin = self.rope.rows(sent(positions, self.device))
-        if self._native is not None and isinstance(cache, StagingCache):
+        if self._native is not None:
             logits = self._native.run(self._embed(token_ids), cos, sin, cache, staged_mask, logits_rows, observer)
             if logits is not None:
                 return logits
-        if (self._fused is not None and isinstance(cache, StagingCache) and cache.capturable
+        if (self._fused is not None and cache.capturable
                 and logits_rows == n <= self.kernels.max_rows):
             # Fused, as a captured pass of this width would be: both round alike.
             place = DeviceSlots.behind(cache, n, staged_mask)
@@ -308,20 +308,20 @@ class Llama:
         return self._run(token_ids, *self.rope.take(positions), slots, logits_rows, None)
 
     @torch.inference_mode()
-    def prepare(self, cache: KVCache, rows: int, observer: AttentionObserver | None = None, *,
+    def prepare(self, cache: StagingCache, rows: int, observer: AttentionObserver | None = None, *,
                 tree: bool = False, logits_rows: int | None = None) -> None:
         """Have a pass of so many rows captured where passes are and there is room. logits_rows: of the last of them
         (None: of all)."""
-        if self.graphs is not None and isinstance(cache, StagingCache) and cache.capturable and rows <= cache.room:
+        if self.graphs is not None and cache.capturable and rows <= cache.room:
             if tree:
                 self.graphs.prepare_tree(self._run, cache, rows, observer)
             else:
                 self.graphs.prepare(self._run, cache, rows, rows if logits_rows is None else logits_rows, observer)
 
     @torch.inference_mode()
-    def capture_wanted(self, cache: KVCache) -> int:
+    def capture_wanted(self, cache: StagingCache) -> int:
         """Have passes captured that came often and were not; how many. Nothing may be staged."""
-        if self.graphs is None or not isinstance(cache, StagingCache) or not cache.capturable:
+        if self.graphs is None or not cache.capturable:
             return 0
         return self.graphs.capture_wanted(self._run, cache)
 

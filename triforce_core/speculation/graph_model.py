@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from ..kv_cache.staging import StagingCache
 from ..model.graphs import DeviceSlots
 from ..sampling import DeviceSampling, DrawnChance, SamplingKind, confidence
 from .model_drafter import ModelOnCache
@@ -17,7 +16,6 @@ class GraphModel:
 
     def __init__(self, on: ModelOnCache, reread: int) -> None:
         """reread: tokens up to the newest that a draft's first pass stages (again)."""
-        assert isinstance(on.cache, StagingCache)
         self.on, self.cache, self._reread = on, on.cache, reread
         self.model = on.model
         self._faster = self.model.faster_sampling

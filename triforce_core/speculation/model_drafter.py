@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from ..device.side_stream import sent
-from ..kv_cache.base import KVCache
 from ..kv_cache.prefix import shared_prefix
 from ..kv_cache.staging import StagingCache
 from ..sampling import Sampler, chances
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from ..model import Llama
 
 
-CacheT = TypeVar("CacheT", bound=KVCache)
+CacheT = TypeVar("CacheT", bound=StagingCache)
 
 
 class ModelOnCache(Generic[CacheT]):
@@ -85,7 +84,6 @@ class ModelOnCache(Generic[CacheT]):
 
     def staged_elsewhere(self, token_ids: Sequence[int]) -> None:
         """A pass that this object did not run has staged these behind what was staged."""
-        assert isinstance(self.cache, StagingCache)
         if token_ids:
             self.cache.begin(len(token_ids))
             self.cache.staged_elsewhere()
