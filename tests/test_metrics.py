@@ -47,6 +47,30 @@ def test_an_answer_of_one_round_has_a_rate() -> None:
     assert stats.decode_tokens_per_second == 30.0
 
 
+def test_figures_while_an_answer_is_written_are_those_of_its_rounds_so_far() -> None:
+    running = metrics.RunningFigures()
+    for count, event in enumerate(ROUNDS, 1):
+        running.add(event)
+        so_far = metrics.answer_stats(ROUNDS[:count], prompt_tokens=0, reused_tokens=0, prefill_seconds=0.5,
+                                      engine="triforce", why="")
+        assert (running.tokens, running.rounds) == (so_far.generated_tokens, count)
+        assert running.acceptance == so_far.acceptance and running.origins == so_far.tokens_by_origin
+        assert running.tokens_per_full_pass == so_far.tokens_per_full_pass
+        assert running.time_to_first_token == 1.0
+    assert running.tokens_per_second == 7.0  # 3 + 4 tokens in the second after the first round
+    assert running.page_shares == (0.5, 0.5)
+    decoded = metrics.RunningFigures([replace(ROUNDS[0], decoding=0.5), *ROUNDS[1:]])
+    assert decoded.tokens_per_second == pytest.approx(8 / 1.5)  # all tokens, from the end of the prefill on
+
+
+def test_tokens_of_a_server_that_reports_no_rounds_make_a_rate() -> None:
+    running = metrics.RunningFigures()
+    for tokens, elapsed in ((2, 1.0), (3, 1.5), (5, 2.0)):
+        running.add_tokens(tokens, elapsed)
+    assert (running.tokens, running.rounds, running.tokens_per_full_pass) == (10, 0, 0.0)
+    assert running.time_to_first_token == 1.0 and running.tokens_per_second == 8.0
+
+
 def test_sums_and_means() -> None:
     assert metrics.milliseconds(ROUNDS) == {"verify": 6.0}
     assert metrics.page_shares(ROUNDS) == (0.5, 0.5)

@@ -24,14 +24,83 @@ from .events import (
 )
 
 
-def acceptance(rounds: Sequence[RoundEvent]) -> dict[str, TierCount]:
-    """Tested and accepted tokens of every tier, summed; tiers in order of first appearance."""
-    totals: dict[str, TierCount] = {}
-    for event in rounds:
+class RunningFigures:
+    """Sums over the rounds of one answer as they come, with constant work for each.
+
+    A rate counts from the end of the question's prefill where the first round says how long it decoded; elsewhere from
+    the end of the first round, whose tokens it then leaves out. Page shares are the mean over the rounds that measured
+    them, so that early and late parts of an answer weigh alike.
+    """
+
+    def __init__(self, rounds: Iterable[RoundEvent] = ()) -> None:
+        self.rounds = self.tokens = self.streamed_bytes = 0
+        self.time_to_first_token = 0.0
+        self.acceptance: dict[str, TierCount] = {}  # tiers in order of first appearance
+        self.origins: dict[str, int] = {}
+        self._start = self._last = 0.0
+        self._before = (0, 0)  # tokens and streamed bytes that came before the rate's start
+        self._shares: list[float] = []
+        self._measured = 0
+        for event in rounds:
+            self.add(event)
+
+    def add(self, event: RoundEvent) -> None:
+        if not self.rounds:
+            self._begin(event.elapsed, event.decoding, 0 if event.decoding else len(event.token_ids),
+                        event.streamed_bytes)
+        self.rounds += 1
+        self.tokens += len(event.token_ids)
+        self.streamed_bytes += event.streamed_bytes
+        self._last = event.elapsed
         for count in event.tiers:
-            before = totals.get(count.tier, TierCount(count.tier, 0, 0))
-            totals[count.tier] = TierCount(count.tier, before.tested + count.tested, before.accepted + count.accepted)
-    return totals
+            before = self.acceptance.get(count.tier, TierCount(count.tier, 0, 0))
+            self.acceptance[count.tier] = TierCount(count.tier, before.tested + count.tested,
+                                                    before.accepted + count.accepted)
+        for origin in event.sources:
+            self.origins[origin] = self.origins.get(origin, 0) + 1
+        if event.page_shares is not None:
+            if len(self._shares) != len(event.page_shares):
+                self._shares, self._measured = [0.0] * len(event.page_shares), 0
+            self._shares = [total + share for total, share in zip(self._shares, event.page_shares, strict=True)]
+            self._measured += 1
+
+    def add_tokens(self, tokens: int, elapsed: float) -> None:
+        """Count tokens of a server that reports no rounds."""
+        if not self.tokens:
+            self._begin(elapsed, 0.0, tokens, 0)
+        self.tokens += tokens
+        self._last = elapsed
+
+    def _begin(self, elapsed: float, decoding: float, tokens: int, streamed_bytes: int) -> None:
+        self.time_to_first_token, self._start = elapsed, elapsed - decoding
+        self._before = (tokens, streamed_bytes)
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self._rate(self.tokens - self._before[0])
+
+    @property
+    def streamed_bytes_per_second(self) -> float:
+        return self._rate(self.streamed_bytes - self._before[1])
+
+    def _rate(self, amount: int) -> float:
+        seconds = self._last - self._start
+        return amount / seconds if seconds > 0 else 0.0
+
+    @property
+    def tokens_per_full_pass(self) -> float:
+        """Mean tokens per verification by the full cache: 1 for plain decoding, 0 before the first."""
+        return self.tokens / self.rounds if self.rounds else 0.0
+
+    @property
+    def page_shares(self) -> tuple[float, ...]:
+        """Mean attention share of every page; () where no round measured it."""
+        return tuple(total / self._measured for total in self._shares) if self._measured else ()
+
+
+def acceptance(rounds: Iterable[RoundEvent]) -> dict[str, TierCount]:
+    """Tested and accepted tokens of every tier, summed; tiers in order of first appearance."""
+    return RunningFigures(rounds).acceptance
 
 
 def rank_counts(counts: Iterable[RankCount]) -> tuple[RankCount, ...]:
@@ -49,21 +118,8 @@ def acceptance_rate(count: TierCount) -> float:
     return count.accepted / count.tested if count.tested else 0.0
 
 
-def tokens_by_origin(rounds: Sequence[RoundEvent]) -> dict[str, int]:
-    totals: dict[str, int] = {}
-    for event in rounds:
-        for origin in event.sources:
-            totals[origin] = totals.get(origin, 0) + 1
-    return totals
-
-
 def generated_tokens(rounds: Sequence[RoundEvent]) -> int:
     return sum(len(event.token_ids) for event in rounds)
-
-
-def tokens_per_full_pass(rounds: Sequence[RoundEvent]) -> float:
-    """Mean tokens per verification by the full cache: 1 for plain decoding, 0 before the first."""
-    return generated_tokens(rounds) / len(rounds) if rounds else 0.0
 
 
 def draft_lengths(rounds: Sequence[RoundEvent]) -> dict[int, int]:
@@ -80,10 +136,9 @@ def milliseconds(rounds: Sequence[RoundEvent]) -> dict[str, float]:
     return totals
 
 
-def page_shares(rounds: Sequence[RoundEvent]) -> tuple[float, ...]:
+def page_shares(rounds: Iterable[RoundEvent]) -> tuple[float, ...]:
     """Mean attention share of every page over the rounds that measured it; () if none did."""
-    measured = [event.page_shares for event in rounds if event.page_shares is not None]
-    return tuple(sum(page) / len(measured) for page in zip(*measured, strict=True))
+    return RunningFigures(rounds).page_shares
 
 
 def answer_stats(
@@ -91,25 +146,25 @@ def answer_stats(
     engine: str, why: str, verifier: str = "rejection", settings: Mapping[str, int | str] | None = None,
 ) -> AnswerStats:
     """Figures of one answer from its rounds (none: it ended before the first)."""
-    tokens = generated_tokens(rounds)
+    sums = RunningFigures(rounds)
     seconds = max(0.0, rounds[-1].elapsed - prefill_seconds) if rounds else 0.0
     return AnswerStats(
         prompt_tokens=prompt_tokens,
         reused_tokens=reused_tokens,
-        generated_tokens=tokens,
-        full_passes=len(rounds),
+        generated_tokens=sums.tokens,
+        full_passes=sums.rounds,
         prefill_seconds=prefill_seconds,
-        time_to_first_token=rounds[0].elapsed if rounds else 0.0,
+        time_to_first_token=sums.time_to_first_token,
         decode_seconds=seconds,
-        decode_tokens_per_second=tokens / seconds if seconds else 0.0,
-        tokens_per_full_pass=tokens_per_full_pass(rounds),
-        acceptance=acceptance(rounds),
-        tokens_by_origin=tokens_by_origin(rounds),
+        decode_tokens_per_second=sums.tokens / seconds if seconds else 0.0,
+        tokens_per_full_pass=sums.tokens_per_full_pass,
+        acceptance=sums.acceptance,
+        tokens_by_origin=sums.origins,
         engine=engine,
         why=why,
         verifier=verifier,
         settings=settings or {},
-        streamed_bytes=sum(event.streamed_bytes for event in rounds),
+        streamed_bytes=sums.streamed_bytes,
         ranks=rank_counts(count for event in rounds for count in event.ranks),
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -56,12 +55,11 @@ class Figures:
             stats.reused_tokens, stats.prefill_seconds, stats.streamed_bytes_per_second, joules)
 
 
-# large: the running sums of every figure that the page shows
 class Accumulator:
     """Folds one answer's events as they come: text, tokens, figures, attention. Constant work per event.
 
-    Page shares are the mean over the rounds that measured them, so early and late parts of the answer weigh alike.
-    marks: (seconds, characters so far), what a replay in real time needs.
+    The figures are those of ``metrics.RunningFigures``. marks: (seconds, characters so far), what a replay in real time
+    needs.
     """
 
     def __init__(self, ranges: Sequence[tuple[int, int]] = ()) -> None:
@@ -83,16 +81,7 @@ class Accumulator:
         self._quotes: dict[int, QuoteEvent] = {}  # by number
         self._joules_before: float | None = None  # when the first event came
         self._joules: float | None = None
-        self._origins: Counter[str] = Counter()
-        self._tested: Counter[str] = Counter()
-        self._accepted: Counter[str] = Counter()
-        self._passes = 0
-        self._untold = 0
-        self._first = self._start = self._last = 0.0
-        self._first_tokens = 0
-        self._streamed = 0  # after the first round, as rates are
-        self._shares: list[float] = []
-        self._measured = 0
+        self._sums = metrics.RunningFigures()
 
     def add(self, event: Event) -> None:
         if isinstance(event, RoundEvent | Finished):
@@ -108,9 +97,11 @@ class Accumulator:
                     self.text += event.text
                     self.marks.append((event.elapsed, len(self.text)))
                     if event.tokens:
-                        self._without_round(event)
+                        self._sums.add_tokens(event.tokens, event.elapsed)
                 case RoundEvent():
-                    self._round(event)
+                    self.trace.add(event, self.usual_shares)
+                    self.token_ids.extend(event.token_ids)
+                    self._sums.add(event)
                 case Finished():
                     self.finished, self.text, self.token_ids = event, event.text, list(event.token_ids)
                     spent = energy.joules()
@@ -133,55 +124,23 @@ class Accumulator:
             placed[place] = share
         return tuple(placed)
 
-    def _without_round(self, event: TextDelta) -> None:
-        """Tokens of a server that tells of no rounds."""
-        if not self._untold:
-            self._first = self._start = event.elapsed
-            self._first_tokens = event.tokens
-        self._untold += event.tokens
-        self._last = event.elapsed
-
-    def _round(self, event: RoundEvent) -> None:
-        self.trace.add(event, self.usual_shares)
-        self.token_ids.extend(event.token_ids)
-        self._origins.update(event.sources)
-        for tier in event.tiers:
-            self._tested[tier.tier] += tier.tested
-            self._accepted[tier.tier] += tier.accepted
-        if self._passes:
-            self._streamed += event.streamed_bytes
-        else:
-            self._first = event.elapsed
-            if event.decoding:  # from the end of the question on, as the final figures have it
-                self._start = event.elapsed - event.decoding
-            else:
-                self._start, self._first_tokens = event.elapsed, len(event.token_ids)
-        self._passes += 1
-        self._last = event.elapsed
-        if event.page_shares is not None:
-            if len(self._shares) != len(event.page_shares):
-                self._shares, self._measured = [0.0] * len(event.page_shares), 0
-            self._shares = [total + share for total, share in zip(self._shares, event.page_shares, strict=True)]
-            self._measured += 1
-
     def figures(self) -> Figures:
         with self._lock:
             if self.finished is not None:
                 return Figures.of(self.finished.stats, self._joules)
-            tokens, seconds = len(self.token_ids) + self._untold, self._last - self._start
+            sums = self._sums
+            engine = "triforce" if sums.acceptance else "autoregressive" if sums.rounds > 1 else ""
             return Figures(
-                tokens, (tokens - self._first_tokens) / seconds if seconds > 0 else 0.0, self._first, self._passes,
-                tokens / self._passes if self._passes else 0.0,
-                {tier: (n, self._accepted[tier]) for tier, n in self._tested.items()}, dict(self._origins),
-                "remote" if self._untold else "triforce" if self._tested else "autoregressive" if self._passes > 1
-                else "",
-                streamed_bytes_per_second=self._streamed / seconds if seconds > 0 else 0.0)
+                sums.tokens, sums.tokens_per_second, sums.time_to_first_token, sums.rounds, sums.tokens_per_full_pass,
+                {tier: (n.tested, n.accepted) for tier, n in sums.acceptance.items()}, dict(sums.origins),
+                "remote" if sums.tokens and not sums.rounds else engine,
+                streamed_bytes_per_second=sums.streamed_bytes_per_second)
 
     def page_shares(self) -> tuple[float, ...]:
         with self._lock:
             if self.finished is not None and self.finished.page_shares:
                 return self.finished.page_shares
-            return tuple(total / self._measured for total in self._shares) if self._measured else ()
+            return self._sums.page_shares
 
     @property
     def quotes(self) -> tuple[QuoteEvent, ...]:
