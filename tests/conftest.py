@@ -30,7 +30,7 @@ sys.dont_write_bytecode = False
 def missing_package(error: BaseException | None) -> str:
     """Return the package that ``error``, or what caused it, did not find: one of those that may be missing, or ""."""
     while error is not None and not os.environ.get("TRIFORCE_REQUIRE_BROWSER"):  # which forbids to skip anything
-        if isinstance(error, ModuleNotFoundError):
+        if isinstance(error, ImportError):
             package = (error.name or "").partition(".")[0]
             if package in MAY_BE_MISSING and not _installed(package):
                 return package
@@ -40,7 +40,8 @@ def missing_package(error: BaseException | None) -> str:
 
 def _installed(package: str) -> bool:
     try:
-        return find_spec(package) is not None
+        spec = find_spec(package)
+        return spec is not None and spec.origin is not None  # a mere folder of that name, as tests/gguf, has none
     except ValueError:  # sys.modules holds None in its place
         return False
 

@@ -14,7 +14,7 @@ THERE = {"filelock", "huggingface_hub", "numpy", "packaging", "pip", "pluggy", "
          "sentencepiece", "setuptools", "tokenizers", "torch", "transformers", "triton"}
 # Whatever else is installed, imported from this project, is as if it were not.
 HIDES = f"""
-import ast, importlib.util, sys
+import ast, importlib.machinery, importlib.util, sys
 from pathlib import Path
 
 root = Path({str(ROOT)!r})
@@ -29,7 +29,8 @@ for path in [*root.glob("ui/**/*.py"), *root.glob("tests/**/*.py"), *root.glob("
 for name in named - sys.stdlib_module_names - {THERE!r}:
     found = None if name in sys.modules else importlib.util.find_spec(name)
     if found is not None and "site-packages" in str(found.origin or found.submodule_search_locations):
-        sys.modules[name] = None
+        as_folder = importlib.machinery.ModuleSpec(name, None, is_package=True)  # tests/gguf is found in gguf's place
+        sys.modules[name] = importlib.util.module_from_spec(as_folder) if (root / "tests" / name).is_dir() else None
 """
 
 
