@@ -16,4 +16,5 @@ def require(names: Sequence[str], what: str) -> None:
     missing = [name for name in names if find_spec(name) is None]
     if missing:
         raise ConfigError(f"{what} needs {' and '.join(missing)}, not installed here",
-                          remedy=f"Run pip install {' '.join(missing)}")
+                          remedy=f"Run pip install {' '.join(missing)}") from ModuleNotFoundError(
+                              f"No module named {missing[0]!r}", name=missing[0])
