@@ -147,6 +147,22 @@ def parse_xml(
         raise damaged(source, "its XML is malformed") from problem
 
 
+def elements(data: bytes, source: Source) -> list[tuple[str, dict[str, str], str]]:
+    """Return (name, attributes, words directly in it) of every element, in the order in which they begin."""
+    found: list[tuple[str, dict[str, str], list[str]]] = []
+    around: list[int] = []
+
+    def start(name: str, attributes: dict[str, str]) -> None:
+        around.append(len(found))
+        found.append((name, attributes, []))
+
+    def end(_: str) -> None:
+        around.pop()
+
+    parse_xml(data, source, start, end, lambda words: found[around[-1]][2].append(words))
+    return [(name, attributes, "".join(words)) for name, attributes, words in found]
+
+
 def resolve(folder: str, reference: str) -> str:
     """A part's name from a reference inside a part in ``folder``; "" when it leads outside."""
     path = posixpath.normpath(posixpath.join(folder, reference))

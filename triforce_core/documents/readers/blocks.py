@@ -1,7 +1,6 @@
-"""Collect what readers of markup find: paragraphs, headings, items, rows, code and notes, laid out as one text.
+"""Collect what the reader of plain text finds: paragraphs, headings, items, rows, code and notes, laid out as one text.
 
-A blank line stands between any two of them but for the items of a list, the rows of a table and the lines of a term and
-what it means, which follow each other line by line."""
+A blank line stands between any two of them but for the items of a list and the rows of a table."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ _MARKED = re.compile(  # a note's mark that nothing sets apart from a sentence's
 )
 _BRACKETED = re.compile(r"(?<=[^\s\[(])\[(\d{1,3}|[*†‡])\](?!\()")
 # What follows what line by line; "head" is the first row of a table.
-_TOGETHER = {("item", "item"), ("row", "row"), ("row", "head"), ("field", "field")}
+_TOGETHER = {("item", "item"), ("row", "row"), ("row", "head")}
 
 
 class Blocks:
@@ -36,14 +35,6 @@ class Blocks:
     def item(self, marker: str, text: str) -> None:
         """A list item, one line if its text is one; marker: "-" or "3."."""
         self._add("item", in_lines(f"{marker} {text}"))
-
-    def field(self, text: str) -> None:
-        """A line of a list of names and what they stand for."""
-        self._add("field", " ".join(text.split()))
-
-    def term(self, text: str) -> None:
-        """Add what the next paragraph defines."""
-        self._add("term", in_lines(text))
 
     def row(self, cells: Iterable[str], first: bool = False) -> None:
         """A row of a table; first: one of another table than the row before.
@@ -67,7 +58,7 @@ class Blocks:
         pieces: list[str] = []
         before = ""
         for kind, text, _ in self._blocks:
-            close = before == "term" or (kind, before) in _TOGETHER
+            close = (kind, before) in _TOGETHER
             marked = self._marks and kind in ("paragraph", "item")
             pieces += ["\n" if close else "\n\n", unmarked(text, self._marks) if marked else text]
             before = kind

@@ -16,7 +16,7 @@ from justhtml.dom import Node
 
 from ...errors import DamagedDocumentError, UnknownFormatError
 from ..sections import placed, split_sections
-from .archive import GuardedZip, parse_xml, resolve
+from .archive import GuardedZip, elements, parse_xml, resolve
 from .docx_styles import Numbering, Styles, is_on, local, read_numbering, read_styles, roman, value
 from .html import HtmlText, decode_html
 from .html_tree import Builder, attribute, parse, text_of
@@ -27,6 +27,7 @@ from .unread import Unread
 _BREAK = "\f"
 _MAIN = "word/document.xml"
 _RELATIONS, _SETTINGS = "word/_rels/document.xml.rels", "word/settings.xml"
+_CORE, _DC_TITLE = "docProps/core.xml", "http://purl.org/dc/elements/1.1/ title"
 _LONGEST_REPEATED = 80  # of a cell that spans rows: short ones stand in each of them
 _ANY_LIST = "?"
 _ALL = 1 << 60  # nodes
@@ -514,15 +515,11 @@ class _Chunks:
 def _links(archive: GuardedZip, source: Source) -> dict[str, _Link]:
     """Of word/document.xml: id -> kind of what it leads to, name of the part ("": outside the file)."""
     links: dict[str, _Link] = {}
-
-    def start(name: str, attributes: dict[str, str]) -> None:
+    for name, attributes, _ in elements(archive.read(_RELATIONS), source) if _RELATIONS in archive.names else ():
         if local(name) == "Relationship" and attributes.get("TargetMode") != "External":
             target = attributes.get("Target", "")
             part = resolve("", target.lstrip("/")) if target.startswith("/") else resolve("word", target)
             links[attributes.get("Id", "")] = (posixpath.basename(attributes.get("Type", "")), part)
-
-    if _RELATIONS in archive.names:
-        parse_xml(archive.read(_RELATIONS), source, start)
     return links
 
 
@@ -574,32 +571,10 @@ def _around(
 
 
 def _comments(archive: GuardedZip, source: Source, links: dict[str, _Link]) -> int:
-    count = 0
-
-    def start(name: str, _: dict[str, str]) -> None:
-        nonlocal count
-        count += local(name) == "comment"
-
-    for part in _parts(archive, links, "comments"):
-        parse_xml(archive.read(part), source, start)
-    return count
+    return sum(local(name) == "comment" for part in _parts(archive, links, "comments")
+               for name, _, _ in elements(archive.read(part), source))
 
 
 def _title(archive: GuardedZip, source: Source) -> str:
-    if "docProps/core.xml" not in archive.names:
-        return ""
-    words: list[str] = []
-    inside = False
-
-    def start(name: str, _: dict[str, str]) -> None:
-        nonlocal inside
-        inside = name == "http://purl.org/dc/elements/1.1/ title"
-
-    def end(_: str) -> None:
-        nonlocal inside
-        inside = False
-
-    parse_xml(
-        archive.read("docProps/core.xml"), source, start, end, lambda data: words.append(data) if inside else None
-    )
-    return "".join(words).strip()
+    found = elements(archive.read(_CORE), source) if _CORE in archive.names else ()
+    return next((words.strip() for name, _, words in found if name == _DC_TITLE), "")

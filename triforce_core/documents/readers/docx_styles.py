@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from .archive import GuardedZip, parse_xml
+from .archive import GuardedZip, elements
 from .source import Source
 
 _STYLES, _NUMBERING = "word/styles.xml", "word/numbering.xml"
@@ -75,9 +75,7 @@ class Styles:
 def read_styles(archive: GuardedZip, source: Source) -> Styles:
     styles = Styles()
     style = Style()
-
-    def start(name: str, attributes: dict[str, str]) -> None:
-        nonlocal style
+    for name, attributes, _ in elements(archive.read(_STYLES), source) if _STYLES in archive.names else ():
         tag = local(name)
         if tag == "style":
             style = styles.known.setdefault(value(attributes, "styleId"), Style())
@@ -93,9 +91,6 @@ def read_styles(archive: GuardedZip, source: Source) -> Styles:
             style.numbering = value(attributes)
         elif tag == "ilvl":
             style.depth = min(_number(value(attributes)), 8)
-
-    if _STYLES in archive.names:
-        parse_xml(archive.read(_STYLES), source, start)
     return styles
 
 
@@ -142,9 +137,7 @@ class Numbering:
 def read_numbering(archive: GuardedZip, source: Source) -> Numbering:
     numbering = Numbering()
     kind, key, level = "", "", Level()
-
-    def start(name: str, attributes: dict[str, str]) -> None:
-        nonlocal kind, key, level
+    for name, attributes, _ in elements(archive.read(_NUMBERING), source) if _NUMBERING in archive.names else ():
         tag = local(name)
         if tag == "abstractNum":
             kind = value(attributes, "abstractNumId")
@@ -161,9 +154,6 @@ def read_numbering(archive: GuardedZip, source: Source) -> Numbering:
             level.text = value(attributes)
         elif tag == "start" and not key:
             level.start = _number(value(attributes))
-
-    if _NUMBERING in archive.names:
-        parse_xml(archive.read(_NUMBERING), source, start)
     return numbering
 
 

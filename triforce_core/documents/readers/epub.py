@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 from ...errors import DamagedDocumentError, EncryptedDocumentError, UnknownFormatError
 from ..sections import first_places, placed, split_sections
-from .archive import GuardedZip, damaged, parse_xml, resolve
+from .archive import GuardedZip, damaged, elements, resolve
 from .epub_contents import contents
 from .html import SCRIPT_LOST, decode_html, html_text
 from .html_notes import Links
@@ -111,14 +111,9 @@ def _part(folder: str, reference: str) -> str:
 def _refuse_drm(archive: GuardedZip, source: Source) -> None:
     if "META-INF/rights.xml" not in archive.names and "META-INF/encryption.xml" not in archive.names:
         return
-    methods: list[str] = []
-
-    def start(name: str, attributes: dict[str, str]) -> None:
-        if name.endswith(" EncryptionMethod"):
-            methods.append(attributes.get("Algorithm", ""))
-
-    if "META-INF/encryption.xml" in archive.names:
-        parse_xml(archive.read("META-INF/encryption.xml"), source, start)
+    encryption = archive.read("META-INF/encryption.xml") if "META-INF/encryption.xml" in archive.names else b"<none/>"
+    methods = [attributes.get("Algorithm", "") for name, attributes, _ in elements(encryption, source)
+               if name.endswith(" EncryptionMethod")]
     if any(method not in _FONT_SCRAMBLING for method in methods) or "META-INF/rights.xml" in archive.names:
         raise EncryptedDocumentError(
             f"{source.name} is locked by copy protection (DRM), which no password opens",
@@ -127,13 +122,9 @@ def _refuse_drm(archive: GuardedZip, source: Source) -> None:
 
 
 def _package_name(archive: GuardedZip, source: Source) -> str:
-    found: list[str] = []
-
-    def start(name: str, attributes: dict[str, str]) -> None:
-        if name.endswith(" rootfile") and "full-path" in attributes:
-            found.append(resolve("", attributes["full-path"]))
-
-    parse_xml(archive.read("META-INF/container.xml"), source, start)
+    found = [resolve("", attributes["full-path"])
+             for name, attributes, _ in elements(archive.read("META-INF/container.xml"), source)
+             if name.endswith(" rootfile") and "full-path" in attributes]
     if not found or found[0] not in archive.names:
         raise damaged(source, "it does not say where its book is")
     return found[0]
@@ -145,12 +136,9 @@ def _spine(archive: GuardedZip, package: str, source: Source) -> tuple[str, str,
     items: dict[str, str] = {}
     navigations: set[str] = set()
     order: list[str] = []
-    said: dict[str, list[str]] = {"title": [], "language": []}  # of each the first
+    said = {"title": "", "language": ""}  # of each the first
     listings: list[str] = []
-    inside = ""
-
-    def start(name: str, attributes: dict[str, str]) -> None:
-        nonlocal inside
+    for name, attributes, words in elements(archive.read(package), source):
         local = name.rpartition(" ")[2]
         navigation = "nav" in attributes.get("properties", "").split()
         if local == "item" and (navigation or attributes.get("media-type") == _NCX):
@@ -161,13 +149,8 @@ def _spine(archive: GuardedZip, package: str, source: Source) -> tuple[str, str,
             items[attributes.get("id", "")] = attributes.get("href", "")
         elif local == "itemref":
             order.append(attributes.get("idref", ""))
-        inside = local if name == f"{_DUBLIN_CORE} {local}" and local in said and not said[local] else ""
-
-    def end(_: str) -> None:
-        nonlocal inside
-        inside = ""
-
-    parse_xml(archive.read(package), source, start, end, lambda data: said[inside].append(data) if inside else None)
+        elif name == f"{_DUBLIN_CORE} {local}" and local in said:
+            said[local] = said[local] or words.strip()
     folder = posixpath.dirname(package)
     # What leads nowhere stays in the list, so that it is missed.
     chapters = [_part(folder, items.get(key, "")) or key for key in order if key not in navigations]
@@ -175,4 +158,4 @@ def _spine(archive: GuardedZip, package: str, source: Source) -> tuple[str, str,
     if not chapters:
         raise damaged(source, "it names no chapters")
     listing = _part(folder, listings[0]) if listings else ""
-    return "".join(said["title"]).strip(), "".join(said["language"]).strip(), chapters, listing
+    return said["title"], said["language"], chapters, listing
