@@ -143,7 +143,7 @@ def parse_xml(
         parser.CharacterDataHandler = text
     try:
         parser.Parse(data, True)
-    except expat.ExpatError as problem:
+    except (expat.ExpatError, LookupError) as problem:  # LookupError: an encoding that nobody knows
         raise damaged(source, "its XML is malformed") from problem
 
 
