@@ -122,7 +122,7 @@ class Held:
 
     def at_rest(self, queue: Any) -> bool:
         """It stands before the gate, or has nothing to do."""
-        return self.gate.holds or (queue._jobs.current is None and not queue.waiting)
+        return self.gate.holds or (queue.current is None and not queue.waiting)
 
     def let(self, queue: Any, number: int = 1) -> None:
         """So many events, and what follows from them."""
@@ -132,5 +132,5 @@ class Held:
     def let_all(self, queue: Any) -> None:
         """Until nothing is left to do; the gate is closed again then."""
         self.gate.set(True)
-        wait_for(lambda: queue._jobs.current is None and not queue.waiting, 30.0)
+        wait_for(lambda: queue.current is None and not queue.waiting, 30.0)
         self.gate.set(False)

@@ -16,11 +16,11 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from triforce_core import Document, Turn, chapter_ranges, page_ranges, together
 
+from ..app import jobs
+from ..app.jobs import Selection
 from ..page.html import STOPPED
 from ..page.wait_line import wait_line
-from ..state import jobs
 from ..state.folders import plainly
-from ..state.jobs import Selection
 from ..state.library import Entry, Ranges
 from ..state.runs import Run
 from ..state.services import Services

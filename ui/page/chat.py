@@ -107,7 +107,7 @@ def wait(services: Services, run: Run) -> str:
         return f"{line} · {figures}" if figures else line
     if run.state != "queued":
         return ""
-    if services.questions.early.waits(run):
+    if services.queue.holds(run):
         extraction = services.extractor.extractions.get(run.document)
         return text_line(extraction) if extraction else FOR_PAGES
     return wait_line(services.queue.ahead(run))

@@ -8,15 +8,15 @@ import gradio as gr
 
 from triforce_core import DocumentOpened, LoadProgress
 
+from ..app.jobs import Job
+from ..app.watchdog import SILENT_LIMIT
 from ..state.collection import Weighing
 from ..state.extraction import Extraction
-from ..state.jobs import Prefill
 from ..state.library import PHASES, Entry
 from ..state.questions import ONE_AT_A_TIME
 from ..state.services import NEW_TALK, Services
 from ..state.tab_view import TabView
 from ..state.tabs import Tabs
-from ..state.watchdog import SILENT_LIMIT
 from . import number_format as fmt
 from .engine import ENGINE_FAILED, SILENT, SILENT_TITLE
 from .html import CANCEL, DISMISS, button, card, esc, menu, meter
@@ -62,7 +62,7 @@ READING_UNSAVED = "Reading the document again will take as long as this time. {w
 READING_DAMAGED = "The saved reading was damaged: it was removed, and the document was read again."
 
 
-def prefill_line(prefill: Prefill, load: LoadProgress | None, wait: str = "") -> tuple[str, float, str]:
+def prefill_line(prefill: Job, load: LoadProgress | None, wait: str = "") -> tuple[str, float, str]:
     """What a prefill says, how far it is (0 to 1), and its figures. wait: what it waits for."""
     progress = prefill.progress
     if prefill.stage == "waiting":
@@ -116,7 +116,7 @@ def in_context(entry: Entry, opened: DocumentOpened | None) -> str:
     return f"{text} · {READ_IN.format(seconds=fmt.seconds(opened.read_seconds))}" if opened else text
 
 
-def head(entry: Entry | None, phase: str, *, extraction: Extraction | None = None, prefill: Prefill | None = None,
+def head(entry: Entry | None, phase: str, *, extraction: Extraction | None = None, prefill: Job | None = None,
          load: LoadProgress | None = None, opened: DocumentOpened | None = None, problem: str = "",
          weighing: Weighing | None = None, wait: str = "") -> str:
     """The open document: its name, and one line (or bar, or card) about where it stands. weighing: what each of several
@@ -133,7 +133,7 @@ def head(entry: Entry | None, phase: str, *, extraction: Extraction | None = Non
         body = card("error", PHASES["failed"], entry.error,
                     action=button(READ_AGAIN, "read", css="tf-quiet"))
     elif prefill is not None:
-        body = progress(*prefill_line(prefill, load, wait), prefill.cancelled.is_set())
+        body = progress(*prefill_line(prefill, load, wait), prefill.cancelled)
     elif phase == "problem":
         body = card("warn", PHASES["problem"], problem, action=button(READ_NOW, "read"))
     else:
@@ -210,7 +210,7 @@ def panels(services: Services) -> list[Panel]:
     def key(view: TabView) -> tuple[object, ...]:
         prefill = queue.prefills.get(view.document or "")
         return (view.document, phase(view)[1], extractor.version, library.version, alone(view),
-                prefill is not None and prefill.cancelled.is_set())
+                prefill is not None and prefill.cancelled)
 
     def draw(view: TabView) -> str:
         entry, now = phase(view)

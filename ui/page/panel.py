@@ -16,7 +16,7 @@ import gradio as gr
 
 from triforce_core import TriForceError
 
-from ..state.engine_queue import EngineQueue
+from ..app.queue import Queue
 from ..state.runs import RunStore
 from ..state.tab_view import TabView
 
@@ -84,7 +84,7 @@ BRISK = Pace(0.1, 0.0, True)
 SPARING = Pace(0.5, 2.0, False)
 
 
-def pace(queue: EngineQueue, runs: RunStore) -> Pace:
+def pace(queue: Queue, runs: RunStore) -> Pace:
     """Of now."""
     working = bool(runs.active() or queue.prefills)
     return SPARING if working and queue.model is not None and queue.model.mode == "cpu" else BRISK

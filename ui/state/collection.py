@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from triforce_core import DocumentFit, TriForceError
 
+from ..app.estimates import LETTERS_A_TOKEN
+from ..app.queue import Queue
 from .context_budget import Part, answer_room, fitting_pages
-from .engine_queue import EngineQueue
 from .library import PART_MISSING, Entry, Library, Ranges
-from .wait_estimates import LETTERS_A_TOKEN
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Weighing:
 class DocumentCollection:
     """Weighs documents by what the engine has counted, and estimates the others from their letters."""
 
-    def __init__(self, library: Library, queue: EngineQueue) -> None:
+    def __init__(self, library: Library, queue: Queue) -> None:
         self._library, self._queue = library, queue
 
     def weigh(self, keys: Sequence[str]) -> Weighing:

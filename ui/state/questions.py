@@ -13,14 +13,13 @@ from collections.abc import Iterator
 
 from triforce_core import TriForceError
 
+from ..app.jobs import Request, Selection
+from ..app.queue import Queue
 from ..words import page_choice as choice_words
 from . import race
 from .context_budget import ContextUse, taken
 from .conversations import Answer, Conversation, Conversations
-from .early_questions import EarlyQuestions
-from .engine_queue import EngineQueue
 from .instructions import Instructions
-from .jobs import Request, Selection
 from .library import PHASES, Entry, Library
 from .runs import Run, RunStore
 from .settings import Settings
@@ -56,10 +55,10 @@ class Refusal(TriForceError):
 class Questions:
     """See the module. Any thread may ask; two clicks at once ask one question."""
 
-    def __init__(self, library: Library, conversations: Conversations, instructions: Instructions, queue: EngineQueue,
+    def __init__(self, library: Library, conversations: Conversations, instructions: Instructions, queue: Queue,
                  runs: RunStore) -> None:
         self._library, self._conversations, self._instructions = library, conversations, instructions
-        self._queue, self._runs, self.early = queue, runs, EarlyQuestions(queue)
+        self._queue, self._runs = queue, runs
         self._lock = threading.Lock()
 
     def ask(self, view: TabView, question: str, settings: Settings) -> Run | None:
@@ -134,23 +133,10 @@ class Questions:
         """selection: None while the text is being taken out. parent: the answer before it, "" for none; it and those
         before it are the history."""
         history = self._conversations.history(conversation, parent) if parent else ()
-        lanes, system = (("", settings.speculation()),), self._instructions.of(view)
-
-        def request(pages: Selection) -> Request:
-            return Request(pages, question, settings.sampling(), lanes, history, system)
-
-        def too_long(run: Run) -> bool:
-            self.early.add(run, request)
-            return True
-
-        if selection is not None:
-            run = self._queue.ask(request(selection), conversation, parent, too_long)
-        else:
-            run = Run(entry.id, question, conversation, lanes=lanes, system=system, longest=settings.max_new_tokens,
-                      too_long=too_long)
-            self._conversations.begin(run.id, conversation, question, parent)
-            self._runs.add(run)
-            self.early.add(run, request)
+        request = Request(selection, question, settings.sampling(), (("", settings.speculation()),), history,
+                          self._instructions.of(view))
+        run = self._queue.ask(request, entry.id, conversation, parent)
+        if selection is None:
             self.text_is_there(entry.id)  # it may have come meanwhile
         view.notice = view.editing = None
         view.traced = view.traced and run.id  # who looks at the tokens of one answer looks at those of the next
@@ -174,7 +160,7 @@ class Questions:
         """If it is, ask what waited for it, or for other pages of it."""
         entry = self._library.get(document)
         if entry is not None and entry.state == "ready":
-            self.early.text_is_there(document, lambda: self.selection(entry))
+            self._queue.text_is_there(document, lambda: self.selection(entry))
 
     def _ready(self, view: TabView, early: bool = False) -> Entry:
         """early: its text may still be on its way. Raises Refusal."""

@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from triforce_core import (
     DocumentFit,
@@ -24,6 +24,11 @@ RunState = Literal["queued", "preparing", "answering", "done", "stopped", "faile
 ENDED = ("done", "stopped", "failed")
 
 
+class Cancellable(Protocol):
+    @property
+    def cancelled(self) -> bool: ...
+
+
 @dataclass(eq=False)
 class Run:
     """One answer (one lane) or one race (several) on its way. Only the engine thread changes state, save for what never
@@ -32,7 +37,7 @@ class Run:
     ranges: the document's pages that it is answered from. asked_about: those that were asked about, where they are
     more: the rest was still being read. system: instructions for it. longest: tokens that it may have.
     began_at: when the writing of this lane began. heard: called after every change, by the thread that changes it.
-    too_long: told when the pages do not fit; True: it waits for others."""
+    job: as what it stands in the queue, until it has ended."""
 
     document: str
     question: str
@@ -49,14 +54,13 @@ class Run:
     started_at: float = field(default_factory=time.time)
     began_at: float = 0.0
     ended_at: float = 0.0
-    cancelled: threading.Event = field(default_factory=threading.Event)
     outcome: dict[str, Any] = field(default_factory=dict)  # of a race, once both lanes are in
     fit: DocumentFit | None = None  # of what did not fit
     cause: Exception | None = None  # of a failure
     support: list[dict[str, Any]] | None = None  # of an answer in free words, once it has ended: see ``Supports.of``
     heard: Callable[[], None] = lambda: None
     asked_about: tuple[tuple[int, int], ...] = ()
-    too_long: Callable[[Run], bool] = lambda run: False
+    job: Cancellable | None = None
 
     def __post_init__(self) -> None:
         self.accumulators.append(Accumulator(self.ranges))
@@ -86,6 +90,12 @@ class Run:
         """What decoding has told of the answer's quotations, as plain JSON; pages count in the whole document."""
         return metrics.quotes_as_json(self.accumulator.quotes, self.ranges)
 
+    def kept(self, model: str) -> dict[str, Any]:
+        """Return what a conversation keeps of it beside its text, as plain JSON. model: which one writes it."""
+        kept = self.accumulator.result() | {"first_page": self.first_page, "ranges": self.ranges, "system": self.system,
+                                            "quotes": self.quotes, "model": model, "support": self.support or []}
+        return kept | {"asked_about": self.asked_about} if self.asked_about else kept
+
     @property
     def ended(self) -> bool:
         return self.state in ENDED
@@ -93,7 +103,8 @@ class Run:
     @property
     def stopping(self) -> bool:
         """A stop was asked for and is not confirmed yet."""
-        return self.cancelled.is_set() and not self.ended
+        job = self.job  # another thread may let go of it
+        return job is not None and job.cancelled and not self.ended
 
     @property
     def version(self) -> tuple[Any, ...]:

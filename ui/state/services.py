@@ -9,17 +9,17 @@ from pathlib import Path
 
 from triforce_core import EngineConfig, PageImages, TriForceError, page_ranges, ranges_text
 
+from ..app.jobs import Selection
+from ..app.queue import Queue
 from . import settings as settings_store
 from .collection import DocumentCollection
 from .context_budget import ContextUse, conversation_tokens
 from .conversations import Conversations
 from .database import Database
-from .engine_queue import EngineQueue
 from .engines import Engine
 from .extraction import Reader, TextExtractor
 from .folders import Folders
 from .instructions import Instructions
-from .jobs import Selection
 from .library import PART_MISSING, Entry, Library
 from .models import Models
 from .questions import Questions, Refusal
@@ -73,7 +73,7 @@ class Services:
         if "model" not in fixed:
             config = self.models.remembered(config)
         self.views = TabViews()
-        self.queue = EngineQueue(make_engine, self._with_settings(config), self.library, self.conversations, self.runs,
+        self.queue = Queue(make_engine, self._with_settings(config), self.library, self.conversations, self.runs,
                          self.views.documents)
         self.instructions = Instructions(self.conversations, lambda: self.queue.model)
         self.questions = Questions(self.library, self.conversations, self.instructions, self.queue, self.runs)
@@ -83,7 +83,7 @@ class Services:
         self.trash.empty()
         self.collection = DocumentCollection(self.library, self.queue)
         self.suggestions = Suggestions(self.library, self.conversations, self.queue, self.views.documents)
-        self.extractor = TextExtractor(self.library, read, self._read_text, self.questions.early.end)
+        self.extractor = TextExtractor(self.library, read, self._read_text, self.queue.no_text)
         self.take_text = read
         self.start_id = uuid.uuid4().hex
         self.opening: str | None = None  # document that a first tab shows (from the command line)
@@ -190,7 +190,7 @@ class Services:
                           remedy=PART_OF_MORE)
         for run in self.runs.active():
             if run.document == document:
-                self._stop(run, DOCUMENT_DELETED)
+                self.queue.stop(run, DOCUMENT_DELETED)
         self.extractor.cancel(document)
         self.queue.forget(document)
         self.trash.put("document", document)
@@ -201,7 +201,7 @@ class Services:
         """``undo`` brings it back for a moment."""
         run = self.runs.of_conversation(conversation)
         if run:
-            self._stop(run, CONVERSATION_DELETED)
+            self.queue.stop(run, CONVERSATION_DELETED)
         self.trash.put("conversation", conversation)
         if view.conversation == conversation:
             view.conversation = None
@@ -281,7 +281,7 @@ class Services:
     def ask(self, view: TabView, question: str) -> Run | None:
         """Queue a question in the view's conversation (a new one if there is none). Raises Refusal."""
         run = self.questions.ask(view, question, self.resolved_settings())
-        if run is not None and self.questions.early.waits(run):
+        if run is not None and self.queue.holds(run):
             self.read(run.document)  # whoever only added it did not want to hear of its text
         return run
 
@@ -335,7 +335,7 @@ class Services:
         """Stop the answer or the race that this view shows."""
         run = self.active_run(view)
         if run:
-            self._stop(run)
+            self.queue.stop(run)
 
     def running(self, view: TabView) -> Run | None:
         """The answer that is being written in the conversation on the screen."""
@@ -382,9 +382,3 @@ class Services:
         """The text that somebody waits for has been taken out."""
         if self.library.document(document) is not None:  # it may have been deleted meanwhile
             self.read(document)
-
-    def _stop(self, run: Run, why: str = "") -> None:
-        """why: where it was not the person who stopped it."""
-        run.error = why
-        if not self.questions.early.stop(run):
-            self.queue.stop(run)

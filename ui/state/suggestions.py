@@ -1,7 +1,7 @@
 """Questions to begin with: only those that the app has tried itself, while the engine had nothing to do.
 
 A document that was just read and that nobody has asked about is asked, question by question; those that the model is
-sure of are kept with the document. Whatever a person wants stops a trial at once (``EngineQueue.try_out``).
+sure of are kept with the document. Whatever a person wants stops a trial at once (``Queue.try_out``).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Callable, Collection
 
 from triforce_core import SamplingParams, SpeculationConfig, TriForceError
 
+from ..app.jobs import Request, Selection
+from ..app.queue import Queue
 from .conversations import Conversations
-from .engine_queue import EngineQueue
-from .jobs import Request, Selection
 from .library import Entry, Library
 from .runs import Run
 from .starters import STARTER_WHOLE, starters
@@ -32,7 +32,7 @@ TICK = 0.5
 class Suggestions:
     """One thread of its own. in_front: the documents that somebody looks at."""
 
-    def __init__(self, library: Library, conversations: Conversations, queue: EngineQueue,
+    def __init__(self, library: Library, conversations: Conversations, queue: Queue,
                  in_front: Callable[[], Collection[str]], patience: float = 2.0) -> None:
         """patience: seconds that the engine must have had nothing to do."""
         self._library, self._conversations, self._queue = library, conversations, queue

@@ -99,6 +99,6 @@ def test_escape_closes_what_is_open_before_it_stops_the_answer(served, tab, scri
         tab.keyboard.press("Escape")
         tab.wait_for_selector(box, state="hidden")
         tab.wait_for_timeout(300)
-        assert tab.is_visible("#stop") and not any(run.cancelled.is_set() for run in served.services.runs.active())
+        assert tab.is_visible("#stop") and not any(run.stopping for run in served.services.runs.active())
     tab.keyboard.press("Escape")
     tab.wait_for_selector("#stop", state="hidden")

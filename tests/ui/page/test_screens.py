@@ -18,6 +18,7 @@ from triforce_core import (
     PrefillProgress,
 )
 from triforce_core.worker.status import EngineStatus
+from ui.app.jobs import Fate, Job
 from ui.page import chat, document_head, engine, page_choice, page_names, strip, transcript
 from ui.page import figures as charts
 from ui.page import html as page_words
@@ -31,7 +32,6 @@ from ui.state import library as library_words
 from ui.state import race
 from ui.state.accumulator import Accumulator, Figures
 from ui.state.conversations import Answer
-from ui.state.jobs import Prefill
 from ui.state.page_shares import above
 from ui.state.race import DIFFERS_EXACT
 from ui.state.runs import Run
@@ -218,17 +218,17 @@ def test_pages_of_one_label_are_told_apart_by_their_place() -> None:
 
 
 def test_reading_says_tokens_rate_and_time_left() -> None:
-    prefill = Prefill("d", "read", PrefillProgress(12_000, 31_204, 740.2, 26.0))
+    prefill = Job("prefill", "d", stage="read", progress=PrefillProgress(12_000, 31_204, 740.2, 26.0))
     html = document_head.head(ENTRY, "read", prefill=prefill)
     for text in ("12,000", "31,204", "740 tokens/s", "26 s left", page_words.CANCEL):
         assert text in html
-    prefill.cancelled.set()
+    prefill.fate = Fate.STOP
     assert document_head.CANCELLING in document_head.head(ENTRY, "read", prefill=prefill)
 
 
 def test_turning_text_into_tokens_is_a_stage_of_its_own() -> None:
-    prefill = Prefill("d", "tokenize", PrefillProgress(8_000, 32_000, 230_000.0, 1.5, "tokenize"))
-    begun = Prefill("d", "tokenize")  # the engine has started long ago, and has told nothing yet
+    prefill = Job("prefill", "d", stage="tokenize", progress=PrefillProgress(8_000, 32_000, 230_000.0, 1.5, "tokenize"))
+    begun = Job("prefill", "d", stage="tokenize")  # the engine has started long ago, and has told nothing yet
     assert document_head.prefill_line(begun, LoadProgress("Ready", 1.0)) == (library_words.PHASES["tokenize"], 0.0, "")
     line, fraction, figures = document_head.prefill_line(prefill, None)
     assert (line, fraction) == ("Turning the text into tokens: 8,000 of about 32,000", 0.25)
@@ -237,15 +237,15 @@ def test_turning_text_into_tokens_is_a_stage_of_its_own() -> None:
 
 def test_preparing_the_engine_says_how_far_and_how_long() -> None:
     line, fraction, figures = document_head.prefill_line(
-        Prefill("d", "warm-up", PrefillProgress(7_801, 31_204, 5_000.0, 4.0, "warm-up")), None)
+        Job("prefill", "d", stage="warm-up", progress=PrefillProgress(7_801, 31_204, 5_000.0, 4.0, "warm-up")), None)
     assert (line, fraction, figures) == (document_head.READING_WARM, 0.25, "4.0 s left")
-    start = Prefill("d", "warm-up", PrefillProgress(0, 31_204, 0.0, None, "warm-up"))
+    start = Job("prefill", "d", stage="warm-up", progress=PrefillProgress(0, 31_204, 0.0, None, "warm-up"))
     assert document_head.prefill_line(start, None) == (document_head.READING_WARM, 0.0, "")
     assert library_words.PHASES["warm-up"]
 
 
 def test_measuring_the_machine_says_how_far_and_how_long() -> None:
-    measuring = Prefill("d", "tune", PrefillProgress(40, 100, 10.0, 6.0, "tune"))
+    measuring = Job("prefill", "d", stage="tune", progress=PrefillProgress(40, 100, 10.0, 6.0, "tune"))
     assert document_head.prefill_line(measuring, None) == (document_head.READING_TUNE, 0.4, "6.0 s left")
     assert library_words.PHASES["tune"]
 

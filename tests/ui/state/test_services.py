@@ -13,9 +13,9 @@ from little_books import PASSWORD, read_quickly, wait_for, write_book
 
 from tests.scripted_engine import EngineScript, ScriptedEngine
 from triforce_core import EngineClient, EngineConfig, TriForceError
+from ui.app import queue, watchdog
 from ui.page import document_head
 from ui.page import engine as engine_words
-from ui.state import engine_queue, watchdog
 from ui.state import folders as places
 from ui.state.questions import ONE_AT_A_TIME
 from ui.state.services import Services
@@ -108,7 +108,7 @@ def test_a_dead_engine_costs_one_answer_only(services: Services, tmp_path: Path,
 def test_an_engine_that_hears_no_stop_is_ended(services: Services, tmp_path: Path, script: EngineScript,
                                                monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watchdog, "HUNG_AFTER", 0.1)
-    monkeypatch.setattr(engine_queue, "POLL_EVERY", 0.05)
+    monkeypatch.setattr(queue, "POLL_EVERY", 0.05)
     view = opened(services, tmp_path)
     script.fault = "hang"
     run = services.ask(view, "How many ships?")

@@ -10,7 +10,7 @@ from little_books import wait_for, write_book
 
 from tests.scripted_engine import EngineScript
 from triforce_core import SamplingParams, SpeculationConfig
-from ui.state.jobs import Request
+from ui.app.jobs import Request
 from ui.state.services import Services
 from ui.state.suggestions import MOST, Suggestions
 from ui.state.tab_view import TabView
@@ -58,8 +58,8 @@ def test_a_question_stops_the_trial_and_is_answered(services: Services, suggesti
                                                     script: EngineScript) -> None:
     script.confidence, script.triforce_tokens_per_second = 90, 2.0  # a trial would take a minute
     suggestions.start()
-    wait_for(lambda: any(job.kind == "trial" for job in services.queue._jobs.jobs()))
-    trial = next(job.run for job in services.queue._jobs.jobs() if job.kind == "trial")
+    wait_for(lambda: any(job.kind == "trial" for job in services.queue.jobs()))
+    trial = next(job.run for job in services.queue.jobs() if job.kind == "trial")
     wait_for(lambda: trial.state == "answering")
     script.triforce_tokens_per_second = 4000.0
     run = services.ask(view, "How many ships?")

@@ -211,7 +211,7 @@ class Walk:
 
     def look(self) -> None:
         """At everything that a step may have changed."""
-        jobs = self.services.queue._jobs.jobs()
+        jobs = self.services.queue.jobs()
         now = {job.run.id: place for short in (True, False)  # what is short passes what is not
                for place, job in enumerate(job for job in jobs if job.is_short is short) if job.run}
         for key, place in now.items():
@@ -219,7 +219,7 @@ class Walk:
         self.seen_places = now
         for key, (run, asked) in list(self.asked.items()):
             told = self.held.asked.get(asked.name)
-            if self.services.questions.early.waits(run):  # for other pages: whichever are chosen then
+            if self.services.queue.holds(run):  # for other pages: whichever are chosen then
                 del self.asked[key]
                 continue
             if run.state == "answering":
@@ -261,8 +261,8 @@ class Walk:
         self.take_text(self.views[0])
         self.held.let_all(services.queue)
         for run in services.runs.active():
-            assert services.questions.early.waits(run)
-            services._stop(run)
+            assert services.queue.holds(run)
+            services.queue.stop(run)
         assert not services.runs.active() and not services.queue.prefills
         for entry in services.library.entries():
             assert services.phase(entry) in ("ready", "resting", "unsaved", "closed", "too_long", "problem",

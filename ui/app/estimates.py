@@ -10,9 +10,9 @@ from typing import Literal
 
 from triforce_core import DocumentFit, DocumentOpened, merge_ranges
 
-from .jobs import Job, Selection
-from .library import Ranges
-from .runs import Run
+from ..state.library import Ranges
+from ..state.runs import Run
+from .jobs import Fate, Job, Selection
 
 LETTERS_A_TOKEN = 4.0  # where nobody counted the tokens
 PAUSE = 1.0  # seconds that a reading takes to make way
@@ -67,14 +67,20 @@ class Estimates:
             left = self._left(job, opened) if job is first else self._whole(job, opened)
             known, total = known and left is not None, total + (left or 0.0)
             opened = job.selection or opened
-        paused = first.prefill is not None and first.prefill.paused
         title = first.selection.document.title if first.selection else ""
-        return Ahead("pause" if paused else "prefill" if first.opening else first.kind, title, len(jobs) - 1,
-                     total if known else None)
+        doing = "pause" if first.fate is Fate.PAUSE else "prefill" if first.opening else first.kind
+        return Ahead(doing, title, len(jobs) - 1, total if known else None)
+
+    def pages_read(self, job: Job, reading: Job) -> Ranges:
+        """The pages of a question that are read by now, while a reading that can make way goes on."""
+        fit = self._fits.get(job.document)
+        if fit is None or job.selection is None or reading.progress is None or reading.stage != "read" or reading.fate:
+            return ()
+        return read_by(reading.progress.tokens_done, fit.page_tokens, job.selection.ranges)
 
     def _left(self, job: Job, opened: Selection | None) -> float | None:
         """Of the job that is being done."""
-        if job.prefill is not None and job.prefill.paused:
+        if job.fate is Fate.PAUSE:
             return PAUSE
         if job.opening:
             return _sum(self._opening(job), self._answer(job))
@@ -89,7 +95,7 @@ class Estimates:
 
     def _opening(self, job: Job) -> float | None:
         """What is left of a reading, by what it tells itself; behind the tokens it has yet to begin."""
-        progress = job.prefill.progress if job.prefill else None
+        progress = job.progress
         if progress is None or job.selection is None:
             return None
         return _sum(progress.eta_seconds, self._prefill(job.selection) if progress.stage == "tokenize" else 0.0)

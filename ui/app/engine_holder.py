@@ -1,10 +1,15 @@
-"""The engine as its one thread has it: started, a document put into its cache, ended when it hangs. Knows no queue."""
+"""The engine as its one thread has it: started, a document put into its cache, asked, ended when it hangs.
+
+Knows no queue: what is asked of it is a job, and how that ends is the queue's affair.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,15 +25,17 @@ from triforce_core import (
     TriForceError,
 )
 
+from ..state.engines import Engine
+from ..state.library import Library, Ranges
+from ..state.runs import Run
+from ..state.supports import Supports
 from ..words import chat as chat_words
 from . import watchdog
-from .engines import Engine
-from .jobs import Prefill, Selection
-from .library import Library, Ranges
-from .supports import Supports
-from .wait_estimates import Estimates
+from .estimates import Estimates
+from .jobs import Job, Request, Selection
 
 log = logging.getLogger(__name__)
+SAVE_EVERY = 2.0  # seconds between two writes of an unfinished answer
 
 
 class Stopped(Exception):
@@ -43,10 +50,9 @@ class TooLong(Exception):
         self.fit = fit
 
 
-# large: the engine, what it was told to be, and what it said last
 class EngineHolder:
     """Public attributes are read by the page at any time; ``version`` grows whenever one changes. All methods but
-    ``_end_if_hung`` are for the engine's thread."""
+    ``_look_after_engine`` are for the engine's thread."""
 
     def __init__(self, make_engine: Callable[[EngineConfig], Engine], config: EngineConfig, library: Library) -> None:
         self._make_engine, self.config, self._library = make_engine, config, library
@@ -80,11 +86,20 @@ class EngineHolder:
         """For how long the engine's process has shown no sign of life; 0: it is alive, as far as is known."""
         return int(getattr(self.status, "silent_seconds", 0))
 
-    def _load_quietly(self) -> None:
-        try:
+    def _load_anew(self, config: EngineConfig | None) -> None:
+        """Have a loaded engine. config: in place of the one that there is; None: the one that there is will do."""
+        if config is not None:
+            if self._engine:
+                self._engine.close()
+            self._engine, self.config, self.model = None, config, None
+            self._in_cache, self.state = None, "starting"
+            self.opened.clear()
+            self.fits.clear()
+            self.too_long = set()
+            self._estimates.forget()
+            self._watchdog = watchdog.Watchdog()
+        with contextlib.suppress(TriForceError):  # shown in the engine panel; the next question tries again
             self._ensure_engine()
-        except TriForceError:
-            pass  # shown in the engine panel; the next question tries again
 
     def _ensure_engine(self) -> Engine:
         """A loaded engine, starting one if there is none."""
@@ -112,47 +127,38 @@ class EngineHolder:
         self._changed()
         return engine
 
-    def _reconfigure(self, config: EngineConfig) -> None:
-        if self._engine:
-            self._engine.close()
-        self._engine, self.config, self.model = None, config, None
-        self._in_cache, self.state = None, "starting"
-        self.opened.clear()
-        self.fits.clear()
-        self.too_long = set()
-        self._estimates.forget()
-        self._watchdog = watchdog.Watchdog()
-        self._load_quietly()
-
-    def _open(self, selection: Selection, prefill: Prefill) -> None:
-        """Make sure that these pages are in the cache. Raises Stopped, TooLong or TriForceError."""
+    def _open(self, job: Job) -> None:
+        """Make sure that its pages are in the cache. Raises Stopped, TooLong or TriForceError."""
+        selection = job.selection
+        assert selection is not None, "it waits for its text"
+        if job.cancelled:
+            raise Stopped
         if selection.same(self._in_cache) and self._engine is not None:
             return
-        prefill.opening, prefill.stage = True, "loading"
         self.too_long.discard((selection.key, selection.ranges))
-        self._changed()
-        try:
-            engine = self._ensure_engine()
-            prefill.stage = "tokenize"  # it tells of itself after some pages
-            self._changed()
-            opened = self._read(engine, selection, prefill)
-            self._in_cache = selection
-            self._estimates.opened(selection, opened)
-            if not selection.ephemeral:
-                self.opened[selection.key] = opened
-                self._library.was_read(selection.key, selection.ranges, opened, self.model.name if self.model else "")
-        finally:
-            prefill.opening = False
-            self._changed()
+        self._stands_at(job, "loading")
+        engine = self._ensure_engine()
+        self._stands_at(job, "tokenize")  # it tells of itself after some pages
+        opened = self._read(engine, selection, job)
+        self._in_cache = selection
+        self._estimates.opened(selection, opened)
+        if not selection.ephemeral:
+            self.opened[selection.key] = opened
+            self._library.was_read(selection.key, selection.ranges, opened, self.model.name if self.model else "")
+        self._stands_at(job, "")
 
-    def _read(self, engine: Engine, selection: Selection, prefill: Prefill) -> DocumentOpened:
+    def _stands_at(self, job: Job, stage: str) -> None:
+        job.stage = stage
+        self._changed()
+
+    def _read(self, engine: Engine, selection: Selection, job: Job) -> DocumentOpened:
         def heard(progress: PrefillProgress) -> None:
             self._watchdog.heard()
-            prefill.progress, prefill.stage = progress, progress.stage
-            self._changed()
+            job.progress = progress
+            self._stands_at(job, progress.stage)
 
         def go_on() -> None:
-            if prefill.stopping:
+            if job.fate:
                 raise Stopped
 
         go_on()
@@ -174,7 +180,7 @@ class EngineHolder:
                 opened = event
             else:
                 heard(event)
-            if prefill.stopping:
+            if job.fate:
                 engine.cancel()  # again: the first call may have come before there was something to cancel
         if opened is None:
             raise Stopped
@@ -198,6 +204,29 @@ class EngineHolder:
             self.fits[key], self._counted[key] = known, text
         return known if selection.chosen is selection.document else engine.measure(selection.chosen, heard)
 
+    def _write(self, job: Job, run: Run, request: Request, lane: int) -> None:
+        """Write an answer about what is in the cache. Raises Stopped or TriForceError."""
+        if job.cancelled:
+            raise Stopped
+        engine, accumulator, saved = self._engine, run.accumulator, time.monotonic()
+        assert engine is not None, "the document was opened by it"
+        if opened := self.opened.get(run.document):
+            accumulator.add(opened)
+        run.state, run.began_at = "answering", time.time()
+        self._watchdog.began("answer")
+        for event in engine.ask(request.question, request.history, request.sampling, request.lanes[lane][1],
+                                request.system):
+            self._watchdog.heard()
+            accumulator.add(event)
+            if run.conversation and time.monotonic() - saved > SAVE_EVERY:
+                saved = time.monotonic()
+                self._keep(run, "running")
+            run.heard()
+            if job.cancelled:
+                engine.cancel()
+        if accumulator.finished is None or accumulator.finished.reason == "cancelled":
+            raise Stopped
+
     def _explain(self, error: Exception) -> str:
         """One sentence to show. What a dead engine held is forgotten."""
         if isinstance(error, NotEnoughMemoryError):
@@ -211,27 +240,40 @@ class EngineHolder:
         log.exception("unexpected error", exc_info=error)
         return chat_words.UNEXPECTED.format(kind=type(error).__name__)
 
-    def _end_if_hung(self, status: Any) -> bool:
-        """An engine that shows no sign of life, or does not hear Stop, is ended; the job that it was on ends with
-        EngineDiedError. Returns whether it was."""
-        engine, silent = self._engine, getattr(status, "silent_seconds", 0)
+    def _look_after_engine(self) -> bool:
+        """Take note of its state. End one that shows no sign of life, or does not hear Stop: the job that it was on
+        ends with EngineDiedError. Return whether it was ended. For the thread that polls."""
+        engine, status = self._engine, None
         if engine is None:
             return False
-        if silent > watchdog.SILENT_LIMIT:
-            self._why_ended = chat_words.ENGINE_SILENT.format(seconds=silent)
-        elif not self._makes_no_step(status):
-            return False
-        log.warning("%s", self._why_ended)
-        self._engine = None
-        engine.close()
-        return True
+        try:
+            status = engine.status()
+        except Exception as error:  # only a display: never worth stopping for
+            log.debug("status: %s", type(error).__name__)
+        why = self._why_hung(status)
+        if why:
+            log.warning("%s", why)
+            self._why_ended, self._engine, status = why, None, None
+            engine.close()
+        if why or (status is not None and status != self.status):
+            self.status = status
+            self._changed()
+        return bool(why)
 
-    def _makes_no_step(self, status: Any) -> bool:
+    def _why_hung(self, status: Any) -> str:
         asked, computed = self._asked_to_stop, getattr(status, "cpu_seconds", 0.0)
+        silent = getattr(status, "silent_seconds", 0)
+        if silent > watchdog.SILENT_LIMIT:
+            return chat_words.ENGINE_SILENT.format(seconds=silent)
         if asked is None and not (computed and status.state in ("busy", "loading")):
-            return False  # nothing is to be done, or it is a server elsewhere, which has a limit of its own
-        self._why_ended = chat_words.ENGINE_STUCK if asked is None else chat_words.ENGINE_HUNG
-        return self._watchdog.hung(asked, computed)
+            return ""  # nothing is to be done, or it is a server elsewhere, which has a limit of its own
+        if not self._watchdog.hung(asked, computed):
+            return ""
+        return chat_words.ENGINE_STUCK if asked is None else chat_words.ENGINE_HUNG
+
+    def _keep(self, run: Run, state: str) -> None:
+        """Save what there is of an answer."""
+        raise NotImplementedError
 
     def _changed(self) -> None:
         """Something that is shown has changed."""

@@ -7,24 +7,19 @@ import itertools
 import pytest
 from little_books import make_document
 
-from ui.state.job_queue import JobQueue
-from ui.state.jobs import SHORT, Job, JobKind, Selection
+from ui.app.jobs import SHORT, Job, JobKind, Selection, in_order
 
 
 def job(kind: JobKind, name: str, short: bool = False) -> Job:
     document = make_document(1, words=20 if short else SHORT)
-    return Job(kind, lambda: None, None if kind == "engine" else Selection(name, document, ((1, 1),)))
+    return Job(kind, name, None if kind == "engine" else Selection(name, document, ((1, 1),)))
 
 
 def order(jobs: list[Job], front: tuple[str, ...] = ("seen",)) -> list[Job]:
-    queue = JobQueue(lambda: front)
-    for each in jobs:
-        queue.put(each)
-    taken = []
-    for _ in jobs:
-        taken.append(queue.take())
-        queue.done()
-    return taken
+    """Ask for them one after the other. Return them in the order in which they are done."""
+    for number, each in enumerate(jobs, start=1):
+        each.number = number
+    return in_order(jobs, front)
 
 
 def test_a_prefill_that_nobody_waits_for_runs_last() -> None:
@@ -44,11 +39,6 @@ def test_also_where_it_is_short_and_what_is_waited_for_is_long(front: tuple[str,
 
 
 def test_one_that_comes_to_the_front_is_no_longer_last() -> None:
-    front = [""]
-    queue = JobQueue(lambda: front)
     one, two, question = job("prefill", "one"), job("prefill", "two"), job("answer", "other")
-    for each in (one, two, question):
-        queue.put(each)
-    assert queue.jobs() == [question, one, two]
-    front[:] = ["two"]
-    assert queue.jobs() == [two, question, one]
+    assert order([one, two, question], ("",)) == [question, one, two]
+    assert order([one, two, question], ("two",)) == [two, question, one]

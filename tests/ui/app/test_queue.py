@@ -13,6 +13,10 @@ from held_engine import Held, quick_script, wait_for_text
 from little_books import make_document, read_quickly, wait_for, write_book
 
 from triforce_core import DocumentOpened, EngineConfig, PrefillProgress, TriForceError
+from ui.app import estimates as waiting
+from ui.app import queue as app_queue
+from ui.app import watchdog
+from ui.app.jobs import Fate, Job, Selection
 from ui.page import chat as live_answer
 from ui.page import document_head as head
 from ui.page import strip as strip_panel
@@ -22,11 +26,8 @@ from ui.page.document_head import READING_SAVED
 from ui.page.export import exported
 from ui.page.page_choice import which
 from ui.page.wait_line import wait_line
-from ui.state import engine_queue, watchdog
 from ui.state import folders as places
-from ui.state import wait_estimates as waiting
 from ui.state.conversations import Conversations
-from ui.state.jobs import Job, Prefill, Selection
 from ui.state.questions import NOT_KEPT_MORE
 from ui.state.services import Services
 from ui.state.tab_view import TabView
@@ -150,7 +151,7 @@ def test_cancel_and_read_at_once(services: Services, held: Held, tmp_path: Path)
     held.let(services.queue, 3)
     services.cancel_reading(view.document)
     services.read(view.document)
-    assert phase(services, view) == "waiting" and not services.queue.prefills[view.document].cancelled.is_set()
+    assert phase(services, view) == "waiting" and not services.queue.prefills[view.document].cancelled
     held.let_all(services.queue)
     assert phase(services, view) == "ready" and services.queue.open_key == (view.document, ((1, 6),))
 
@@ -264,7 +265,7 @@ def test_the_document_in_front_is_read_first_and_no_question_is_passed(services:
     services.open(other, first)  # and comes back to the other: behind the questions
 
     def order() -> list[str]:
-        return [job.run.question if job.run else job.selection.key for job in services.queue._jobs.jobs()]
+        return [job.run.question if job.run else job.selection.key for job in services.queue.jobs()]
 
     assert order() == ["Busy?", "Waits?", second, "Behind?", first]
     added(services, other, tmp_path, "third.txt")  # the other tab turns away from it
@@ -283,7 +284,7 @@ def test_a_reading_that_nobody_looks_at_makes_way_and_goes_on(services: Services
     ahead = queue.ahead(queue.prefills[note])
     assert ahead.doing == "pause" and "“long”" in wait_line(ahead)
     held.let(queue, 2)
-    assert [job.selection.key for job in queue._jobs.jobs()] == [note, long]
+    assert [job.selection.key for job in queue.jobs()] == [note, long]
     assert queue.prefills[long].progress.tokens_done >= done and not queue.problems
     run = services.ask(view, "What does the note say?")
     held.let_all(queue)
@@ -299,7 +300,7 @@ def test_a_question_about_another_document_pauses_it_too(services: Services, hel
     services.open(view, note)  # also where it was read before
     run = services.ask(view, "What does it say?")
     held.let(queue, 2)
-    assert [job.selection.key for job in queue._jobs.jobs()][-1] == long
+    assert [job.selection.key for job in queue.jobs()][-1] == long
     held.let_all(queue)
     assert run.state == "done" and queue.open_key[0] == long
 
@@ -310,7 +311,7 @@ def test_one_that_is_looked_at_does_not(services: Services, held: Held, tmp_path
     long = added(services, view, tmp_path, "long.txt", 40)
     until(services, held, lambda: phase(services, view) == "read")
     added(services, other, tmp_path, "another.txt", 41)
-    assert not queue.prefills[long].paused
+    assert not queue.prefills[long].fate
     held.let_all(queue)
 
 
@@ -323,7 +324,7 @@ def test_a_note_waits_for_no_long_reading(services: Services, held: Held, tmp_pa
     until(services, held, lambda: phase(services, view) == "read")
     about_long = services.ask(view, "What is long?") if asked else None
     note = added(services, other, tmp_path, "note.txt", 1)
-    assert queue.prefills[long].paused
+    assert queue.prefills[long].fate is Fate.PAUSE
     run = services.ask(other, "What is short?")
     until(services, held, lambda: run.ended)
     assert run.state == "done" and long in queue.prefills and note not in queue.prefills
@@ -436,7 +437,7 @@ def test_an_engine_in_a_long_step_is_not_ended(services: Services, held: Held, t
                                                monkeypatch: pytest.MonkeyPatch) -> None:
     """A chunk takes an 8B model 40 s on a CPU, and it hears Stop only at the end of it."""
     monkeypatch.setattr(watchdog, "HUNG_AFTER", 0.01)
-    monkeypatch.setattr(engine_queue, "POLL_EVERY", 0.01)
+    monkeypatch.setattr(app_queue, "POLL_EVERY", 0.01)
     view = opened(services, tmp_path)
     engine = services.queue._engine
     held.gate.set(False)
@@ -454,7 +455,7 @@ def test_an_engine_in_a_long_step_is_not_ended(services: Services, held: Held, t
 def test_one_that_does_nothing_is(services: Services, held: Held, tmp_path: Path,
                                   monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watchdog, "HUNG_AFTER", 0.01)
-    monkeypatch.setattr(engine_queue, "POLL_EVERY", 0.01)
+    monkeypatch.setattr(app_queue, "POLL_EVERY", 0.01)
     view = opened(services, tmp_path)
     engine = services.queue._engine
     held.gate.set(False)
@@ -475,12 +476,12 @@ def test_words_of_what_is_waited_for() -> None:
 def test_a_text_of_which_the_tokens_are_known_is_not_read_yet() -> None:
     """Tokens are counted in a second, and reading them takes minutes."""
     chosen = Selection.of_ephemeral(make_document(3))
-    counted = Prefill(chosen.key, "tokenize", PrefillProgress(900, 900, 1e5, 0.0, "tokenize"), opening=True)
-    job, known = Job("prefill", lambda: None, chosen, counted), waiting.Estimates({})
+    job = Job("prefill", chosen.key, chosen, stage="tokenize", progress=PrefillProgress(900, 900, 1e5, 0.0, "tokenize"))
+    known = waiting.Estimates({})
     assert known.ahead([job], None).seconds is None, "how fast it is read is not known"
     known.opened(chosen, DocumentOpened("id", 1000, (), 10.0, 10.0, False, 4096))
     assert known.ahead([job], None).seconds == pytest.approx(chosen.chosen.characters / waiting.LETTERS_A_TOKEN / 100)
-    counted.progress = PrefillProgress(450, 900, 100.0, 4.5)
+    job.progress = PrefillProgress(450, 900, 100.0, 4.5)
     assert known.ahead([job], None).seconds == 4.5
 
 

@@ -13,7 +13,7 @@ from little_books import make_document, wait_for, write_book
 from tests.scripted_engine import EngineScript, ScriptedEngine
 from triforce_core import Document, Page, SamplingParams, SpeculationConfig
 from triforce_core.errors import DamagedWeightsError
-from ui.state.jobs import Request, Selection
+from ui.app.jobs import Request, Selection
 from ui.state.runs import Run
 from ui.state.services import Services
 from ui.state.tab_view import TabView

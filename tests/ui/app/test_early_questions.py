@@ -108,7 +108,7 @@ def test_it_waits_until_pages_are_chosen_that_fit(services: Services, view: TabV
     run = services.ask(view, "First?")
     reader.let.set()
     wait_for(lambda: services.phase(services.library.get(view.document)) == "too_long")
-    wait_for(lambda: services.questions.early.waits(run))
+    wait_for(lambda: services.queue.holds(run))
     assert run.state == "queued" and wait_line.FOR_PAGES in chat.inside(services, run, False)
     services.choose_pages(view, "3-4")
     wait_for(lambda: run.ended)

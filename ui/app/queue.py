@@ -1,0 +1,494 @@
+"""The one queue: it alone decides in which order the engine does things, and what becomes of each of them.
+
+One thread owns the engine and does one job after another; the page only leaves requests. Stop is confirmed only when
+that thread has stopped (Gradio's own ``cancels=`` frees a queue slot while the work goes on).
+
+Questions, and readings of documents that somebody has open in front, go in the order in which they were asked for;
+behind them the readings of documents that nobody looks at now, and last what nobody asked for. So what is asked for
+later never goes before a question, unless it is about a note, which is read in a second: that waits for no book.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection
+
+from triforce_core import EngineConfig, EngineDiedError, TriForceError
+
+from ..state import race
+from ..state.accumulator import Accumulator
+from ..state.conversations import Conversations
+from ..state.counters import Counters
+from ..state.engines import Engine
+from ..state.library import Library, Ranges
+from ..state.runs import Run, RunState, RunStore
+from ..words import chat as chat_words
+from ..words import document_head as head_words
+from ..words import page_choice as choice_words
+from .engine_holder import EngineHolder, Stopped, TooLong
+from .estimates import Ahead
+from .jobs import Fate, Job, JobKind, Request, Selection, in_order
+
+log = logging.getLogger(__name__)
+POLL_EVERY = 2.0
+PAUSABLE = ("waiting", "loading", "tokenize", "read")  # stages of a reading: of the others little is left
+
+
+class Queue(EngineHolder):
+    """Any thread may ask; see ``EngineHolder`` for what the page reads."""
+
+    def __init__(self, make_engine: Callable[[EngineConfig], Engine], config: EngineConfig, library: Library,
+                 conversations: Conversations, runs: RunStore, in_front: Callable[[], Collection[str]]) -> None:
+        """in_front: the documents that somebody looks at now."""
+        super().__init__(make_engine, config, library)
+        self._conversations, self._runs, self._in_front = conversations, runs, in_front
+        self._news = threading.Condition()  # held by whoever looks at what is queued and then changes it
+        self._waiting: list[Job] = []
+        self.current: Job | None = None  # the one that is being done
+        self._numbers = itertools.count(1)
+        self._thread = threading.Thread(target=self._work, name="queue", daemon=True)
+        self.prefills: dict[str, Job] = {}  # by document the job to show that reads it
+        self.problems: dict[str, str] = {}
+        self.counters = Counters()
+
+    # -- what is asked for --------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._thread.start()
+        threading.Thread(target=self._poll, name="engine-status", daemon=True).start()
+        self._add(Job("engine"))
+
+    def reconfigure(self, config: EngineConfig) -> None:
+        """Start the engine anew with another configuration, after the questions that are already queued."""
+        if config != self.config:
+            self._add(Job("engine", config=config))
+
+    def read(self, selection: Selection) -> None:
+        """Put a document into the cache, instead of what else was to be read of it."""
+        with self._news:
+            self.problems.pop(selection.key, None)
+            if selection.same(self._in_cache) and all(selection.same(job.selection) for job in self.jobs()):
+                return self._changed()  # and nothing that is queued changes that
+            for job in self._prefills_of(selection.key):
+                if selection.same(job.selection) and not job.cancelled:
+                    self._make_way(job)
+                    return self._changed()
+                if not self._withdraw(job):
+                    self._cancel(job, Fate.DROP)
+            self._add(Job("prefill", selection.key, selection))
+            self._changed()
+
+    def ask(self, request: Request, document: str, conversation: str, parent: str | None = None) -> Run:
+        """Queue a question of a conversation; its answer appears in the run store. It waits for its document's text,
+        and for pages that fit. parent: the answer that it follows (None: the last that is shown; "": none). Raises
+        NotEnoughDiskError, FolderError: nothing is queued then."""
+        run = request.run(conversation, document)
+        self._conversations.begin(run.id, conversation, run.question, parent)
+        return self._add_run("answer", run, request)
+
+    def answer(self, request: Request, heard: Callable[[], None] = lambda: None) -> Run:
+        """Queue a question that belongs to no conversation kept here. heard: called after every change of its run."""
+        return self._add_run("answer", request.run(heard=heard), request)
+
+    def race(self, request: Request) -> Run:
+        return self._add_run("race", request.run(race=True), request)
+
+    def try_out(self, request: Request, heard: Callable[[], None]) -> Run:
+        """Answer a question that nobody asked, of what is in the cache; whatever is asked for stops it at once. It is
+        neither shown nor counted."""
+        run = request.run(heard=heard)
+        run.job = job = Job("trial", run.document, request.selection, request, run)
+        self._put(job)
+        return run
+
+    def text_is_there(self, document: str, selection: Callable[[], Selection]) -> None:
+        """Put the questions that waited for a document's text, or for other pages of it, into line, in their order.
+        selection: the pages that are chosen now."""
+        for job, run in self._held(document):
+            try:
+                chosen = selection()
+            except TriForceError as error:
+                if self._withdraw(job):
+                    self._end(run, "failed", str(error))
+                continue
+            with self._news:
+                if self._withdraw(job):
+                    job.selection = chosen
+                    run.about(chosen.ranges)
+                    self._add(job)
+                    self._changed()
+
+    def no_text(self, document: str, why: str) -> None:
+        """End the questions about a document whose text will not come."""
+        for job, run in self._held(document):
+            if self._withdraw(job):
+                self._end(run, "failed", why)
+
+    def answer_from(self, run: Run, part: Selection) -> bool:
+        """Answer a question that waits for its document's reading from a part of the pages, before the reading goes on.
+        False: it waits no more."""
+        with self._news:
+            job, reading = self._waiting_for(run)
+            if job is None or reading is None or job.cancelled:
+                return False
+            if job is not reading:
+                job.selection = part
+                run.narrow(part.ranges)
+                self._pause(reading)
+            elif self._pause(job):
+                job.part = part  # unless all is read by then
+            else:
+                return False
+        self._changed()
+        return True
+
+    def stop(self, run: Run, why: str = "") -> None:
+        """Stop it. It is ``stopping`` until the engine has stopped; one that waits has ended at once. why: where it was
+        not the person who stopped it."""
+        run.error = why
+        with self._news:
+            job = next((job for job in [*self.jobs(), *self._waiting] if job.run is run), None)
+            if job is not None and self._withdraw(job):
+                self._end(run, "stopped")
+            elif job is not None:
+                self._cancel(job)
+
+    def cancel_prefill(self, document: str) -> None:
+        """Also where an answer needs it, if that is what is shown of the document."""
+        with self._news:
+            shown = self.prefills.get(document)
+            for job in self._prefills_of(document):
+                if self._withdraw(job):
+                    self._not_read(job, head_words.READING_CANCELLED)
+                else:
+                    self._cancel(job)
+            if self.current and self.current is shown:
+                self._cancel(shown)
+            self._changed()
+
+    def forget(self, document: str) -> None:
+        """It is deleted: nothing that is under way is told of it any more."""
+        with self._news:
+            for job in self._prefills_of(document):
+                job.fate = Fate.DROP
+            self.cancel_prefill(document)
+            for known in (self.problems, self.fits, self._counted):
+                known.pop(document, None)
+            self.too_long = {place for place in self.too_long if place[0] != document}
+
+    def comes_to_front(self, document: str) -> None:
+        """Before a document is shown that nobody looked at: its reading passes no question that was asked meanwhile."""
+        with self._news:
+            for job in self._waiting:
+                if job.kind == "prefill" and job.document == document:
+                    job.number = next(self._numbers)
+
+    def close(self, patience: float = 2.0) -> None:
+        """Stop what is running, keep what there is, end the engine."""
+        with self._news:
+            self._closing.set()
+            self._news.notify_all()
+        if self.current:
+            self._cancel(self.current)
+        if self._thread.is_alive():  # it never began where the page could not be opened
+            self._thread.join(patience)
+        for run in self._runs.active():  # their engine does not hear
+            if run.conversation:
+                run.error = chat_words.APP_ENDED
+                self._keep(run, "failed")
+        if self._engine:
+            self._engine.close()
+            self._thread.join(patience / 4)
+        self._supports.close()
+
+    # -- what stands where --------------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for the engine; those that wait for their document's text do not."""
+        return sum(not job.held for job in self._waiting)
+
+    @property
+    def idle(self) -> bool:
+        return self.state == "ready" and not self.jobs()
+
+    def jobs(self) -> list[Job]:
+        """The one that is being done, then the others in the order in which they will be."""
+        with self._news:
+            return [*([self.current] if self.current else []), *self._ordered()]
+
+    def holds(self, run: Run) -> bool:
+        """Whether a question waits for its document's text, or until pages are chosen that fit."""
+        with self._news:
+            return any(job.held and job.run is run for job in self._waiting)
+
+    def ahead(self, waiting: Run | Job) -> Ahead | None:
+        """What stands before a question or a reading; None where nothing does."""
+        jobs = [job for job in self.jobs() if job.kind != "trial"]
+        place = next((n for n, job in enumerate(jobs) if job is waiting or job.run is waiting), 0)
+        return self._estimates.ahead(jobs[:place], self._in_cache)
+
+    def pages_read(self, run: Run) -> Ranges:
+        """The pages of its document that are read by now, while a question waits for the others; () where it does not,
+        or where its reading cannot make way."""
+        job, reading = self._waiting_for(run)
+        return self._estimates.pages_read(job, reading) if job and reading else ()
+
+    def _waiting_for(self, run: Run) -> tuple[Job | None, Job | None]:
+        """(the job of a question that waits for its document's reading, the job that reads it)."""
+        job, current = next((job for job in self.jobs() if job.run is run), None), self.current
+        if job is None or job.selection is None or job.kind != "answer" or current is None or not current.opening:
+            return None, None
+        same = job is current or (current.kind == "prefill" and job.selection.same(current.selection))
+        return (job, current) if same else (None, None)
+
+    def _held(self, document: str) -> list[tuple[Job, Run]]:
+        with self._news:
+            return [(job, job.run) for job in self._waiting if job.run and job.held and job.document == document]
+
+    def _prefills_of(self, document: str) -> list[Job]:
+        """That are queued or under way for their own sake."""
+        return [job for job in self.jobs() if job.kind == "prefill" and job.document == document]
+
+    def _ordered(self) -> list[Job]:
+        return in_order(self._waiting, self._in_front())
+
+    # -- into line, out of it, and out of the way ---------------------------------------------------------------
+
+    def _add_run(self, kind: JobKind, run: Run, request: Request) -> Run:
+        run.job = job = Job(kind, run.document, request.selection, request, run)
+        with self._news:
+            self._runs.add(run)
+            self._add(job)
+        self._changed()
+        return run
+
+    def _add(self, job: Job) -> None:
+        """Queue what somebody wants; what nobody asked for makes way."""
+        with self._news:
+            for other in self.jobs():
+                if other.kind == "trial" and other.run is not None:
+                    if self._withdraw(other):
+                        other.run.state = "stopped"
+                        other.run.heard()
+                    else:
+                        self._cancel(other)
+            self._put(job)
+            self._make_way(job)
+
+    def _put(self, job: Job, number: int = 0) -> None:
+        """number: its place; 0 for one behind all others."""
+        with self._news:
+            job.number = number or next(self._numbers)
+            self._waiting.append(job)
+            self._news.notify()
+
+    def _withdraw(self, job: Job) -> bool:
+        """Take a job back. False: too late, it is being done or done already."""
+        with self._news:
+            found = job in self._waiting
+            self._waiting = [other for other in self._waiting if other is not job]
+            return found
+
+    def _make_way(self, job: Job) -> None:
+        """Pause what is being read for what somebody waits for: where nobody looks at it, or for a short one."""
+        current = self.current
+        if current is None or current.selection is None or job.selection is None:
+            return
+        front = self._in_front()
+        waited_for = job.kind in ("answer", "race") or job.document in front
+        unseen = current.kind == "prefill" and current.document not in front
+        passes = current.opening and job.is_short and not current.is_short
+        if current.document != job.document and waited_for and (unseen or passes):
+            self._pause(current)
+
+    def _pause(self, job: Job) -> bool:
+        """Have what is being read end at its next chunk, to be gone on with. False: too late, it is nearly done."""
+        if job.stage not in PAUSABLE or job.fate:
+            return False
+        job.fate = Fate.PAUSE
+        self._interrupt()
+        return True
+
+    def _cancel(self, job: Job, fate: Fate = Fate.STOP) -> None:
+        with self._news:
+            if job.kind == "engine":
+                return
+            job.fate = max(job.fate, fate)
+            if job is self.current:
+                self._interrupt()
+        self._changed()
+
+    def _interrupt(self) -> None:
+        if self._engine:
+            self._asked_to_stop = self._asked_to_stop or time.monotonic()
+            self._engine.cancel()
+
+    def _goes_on(self, job: Job) -> bool:
+        """Queue a job again that has only made way: a reading behind all others, a question in its place; where it is
+        to be answered from fewer pages, the reading of all goes on behind it. False: it has ended."""
+        with self._news:
+            if job.fate is not Fate.PAUSE:
+                return False
+            if job.run and job.part:
+                self._put(Job("prefill", job.document, job.selection, progress=job.progress))
+                job.run.narrow(job.part.ranges)
+                job.selection, job.progress = job.part, None
+            self._wait_again(job)
+            return True
+
+    def _waits_for_pages(self, job: Job, run: Run) -> bool:
+        """Whether a question of a conversation, whose pages do not fit, waits for others to be chosen."""
+        with self._news:
+            waits = bool(run.conversation) and not job.cancelled
+            if waits:
+                job.selection = job.progress = None
+                self._wait_again(job)
+            return waits
+
+    def _wait_again(self, job: Job) -> None:
+        job.fate, job.stage, job.part = Fate.GO_ON, "waiting", None
+        if job.run is not None:
+            job.run.state = "queued"
+        self.current = None
+        self._put(job, job.number if job.run else 0)
+
+    # -- the one thread -----------------------------------------------------------------------------------------
+
+    def _take(self) -> Job | None:
+        """The next job, as soon as there is one; None once the queue is closed."""
+        with self._news:
+            self._news.wait_for(lambda: self._closing.is_set() or self._ordered())
+            if self._closing.is_set():
+                return None
+            self.current = self._ordered()[0]
+            self._waiting.remove(self.current)
+            return self.current
+
+    def _work(self) -> None:
+        while (job := self._take()) is not None:
+            try:
+                self._do(job)
+            except Exception:  # the queue must outlive every job
+                log.exception("a job of the queue failed")
+            with self._news:  # a stop that is on its way reaches this job, never the next one
+                self.current = self._asked_to_stop = None
+            self._changed()
+
+    def _do(self, job: Job) -> None:
+        if job.kind == "engine":
+            self._load_anew(job.config)
+        elif job.run is None or job.request is None:
+            self._prefill(job)
+        elif job.kind == "trial":
+            self._try(job, job.run, job.request)
+        else:
+            self._serve(job, job.run, job.request)
+
+    def _prefill(self, job: Job) -> None:
+        try:
+            self._open(job)
+        except Stopped:
+            if not self._goes_on(job):
+                self._not_read(job, head_words.READING_CANCELLED)
+        except TooLong:
+            pass  # the page shows the choice, from ``fits``
+        except Exception as error:
+            self._not_read(job, self._explain(error))
+
+    def _not_read(self, job: Job, why: str) -> None:
+        if job.fate is not Fate.DROP:
+            self.problems[job.document] = why
+
+    def _serve(self, job: Job, run: Run, request: Request) -> None:
+        """Whatever happens, the run ends in one of its end states, or is queued anew."""
+        state: RunState = "done"
+        try:
+            run.state = "preparing"
+            self._open(job)
+            if not run.race and job.selection is not None:
+                self._expect_answers(job.selection)  # again: the process may have ended since, being idle
+            for lane in range(len(request.lanes)):
+                if lane:
+                    run.accumulators.append(Accumulator(run.ranges))
+                self._write(job, run, request, lane)
+                self._estimates.answered(time.time() - run.began_at)
+            if run.race:
+                run.outcome = race.compare(run.accumulators, self.model, [name for name, _ in request.lanes]) | {
+                    "ranges": run.ranges}
+        except Stopped:
+            if self._goes_on(job):
+                return
+            state = "stopped"
+        except TooLong as error:
+            if self._waits_for_pages(job, run):
+                return self._changed()
+            state, run.error, run.fit = "failed", choice_words.CHOOSE_PAGES_FIRST, error.fit
+        except Exception as error:
+            state, run.error, run.cause = "failed", self._explain(error), error.with_traceback(None)
+        judged = not run.race and run.accumulator.text and self.model is not None and self.model.instructions
+        if judged and job.selection is not None:
+            run.support = self._supports.of(job.selection, run.accumulator.text)
+        self._end(run, state)
+
+    def _try(self, job: Job, run: Run, request: Request) -> None:
+        state: RunState = "stopped"
+        try:
+            if job.selection is not None and job.selection.same(self._in_cache):
+                self._write(job, run, request, 0)
+                state = "done"
+        except Stopped:
+            pass
+        except Exception as error:  # nobody asked, so nobody is told
+            log.debug("a trial ended: %s", self._explain(error))
+        run.state = state
+        run.heard()
+
+    def _end(self, run: Run, state: RunState, why: str = "") -> None:
+        """Keep what came of it, then say that it is over: the next question's history is read from what is kept."""
+        run.error = why or run.error if state != "done" else ""  # a stop that came too late
+        if state == "stopped" and self._closing.is_set():
+            state, run.error = "failed", chat_words.APP_ENDED
+        try:
+            if run.conversation:
+                self._conversations.save_trace(run.id, run.accumulator.trace)
+                self._keep(run, state)
+            elif run.outcome:
+                self._conversations.save_race(run.document, run.question, run.outcome)
+        except Exception:
+            log.exception("an answer could not be kept")
+        finally:
+            run.ended_at, run.state, run.job = time.time(), state, None
+            self.counters.add(run)
+            run.heard()
+            self._changed()
+
+    def _keep(self, run: Run, state: str) -> None:
+        self._conversations.save(run.id, text=run.accumulator.text, token_ids=tuple(run.accumulator.token_ids),
+                                 state=state, error=run.error, result=run.kept(self.model.name if self.model else ""))
+
+    def _explain(self, error: Exception) -> str:
+        text = super()._explain(error)
+        if isinstance(error, EngineDiedError):
+            self._add(Job("engine"))  # a new one, before it is asked for
+        return text
+
+    def _poll(self) -> None:
+        while not self._closing.wait(POLL_EVERY):
+            self._conversations.settle()
+            if self._look_after_engine():
+                self._add(Job("engine"))
+
+    def _changed(self) -> None:
+        with self._news:  # so that the newest list is the last to be put up
+            listed: dict[str, Job] = {}
+            for job in self.jobs():
+                if job.opening or (job.kind == "prefill" and job.stage):
+                    before = listed.get(job.document)
+                    if before is None or (before.cancelled and not job.cancelled):
+                        listed[job.document] = job
+            self.prefills = listed
+            super()._changed()
