@@ -52,6 +52,7 @@ class Queue(EngineHolder):
         self._thread = threading.Thread(target=self._work, name="queue", daemon=True)
         self.prefills: dict[str, Job] = {}  # by document the job to show that reads it
         self.problems: dict[str, str] = {}
+        self.on_hold: Callable[[str], None] = lambda document: None  # told where pages do not fit
         self.counters = Counters()
 
     # -- what is asked for --------------------------------------------------------------------------------------
@@ -132,16 +133,13 @@ class Queue(EngineHolder):
         False: it waits no more."""
         with self._news:
             job, reading = self._waiting_for(run)
-            if job is None or reading is None or job.cancelled:
+            if job is None or reading is None or job.cancelled or not (self._pause(reading) or job is not reading):
                 return False
-            if job is not reading:
-                job.selection = part
-                run.narrow(part.ranges)
-                self._pause(reading)
-            elif self._pause(job):
+            if job is reading:
                 job.part = part  # unless all is read by then
             else:
-                return False
+                job.selection = part
+                run.narrow(part.ranges)
         self._changed()
         return True
 
@@ -242,8 +240,8 @@ class Queue(EngineHolder):
         job, current = next((job for job in self.jobs() if job.run is run), None), self.current
         if job is None or job.selection is None or job.kind != "answer" or current is None or not current.opening:
             return None, None
-        same = job is current or (current.kind == "prefill" and job.selection.same(current.selection))
-        return (job, current) if same else (None, None)
+        mine = job is current or (current.kind == "prefill" and job.selection.same(current.selection))
+        return (job, current) if mine else (None, None)
 
     def _held(self, document: str) -> list[tuple[Job, Run]]:
         with self._news:
@@ -355,6 +353,7 @@ class Queue(EngineHolder):
             job.run.state = "queued"
         self.current = None
         self._put(job, job.number if job.run else 0)
+        self._changed()
 
     # -- the one thread -----------------------------------------------------------------------------------------
 
@@ -425,7 +424,7 @@ class Queue(EngineHolder):
             state = "stopped"
         except TooLong as error:
             if self._waits_for_pages(job, run):
-                return self._changed()
+                return self.on_hold(run.document)
             state, run.error, run.fit = "failed", choice_words.CHOOSE_PAGES_FIRST, error.fit
         except Exception as error:
             state, run.error, run.cause = "failed", self._explain(error), error.with_traceback(None)

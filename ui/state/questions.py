@@ -59,6 +59,7 @@ class Questions:
                  runs: RunStore) -> None:
         self._library, self._conversations, self._instructions = library, conversations, instructions
         self._queue, self._runs = queue, runs
+        queue.on_hold = self._with_other_pages
         self._lock = threading.Lock()
 
     def ask(self, view: TabView, question: str, settings: Settings) -> Run | None:
@@ -161,6 +162,12 @@ class Questions:
         entry = self._library.get(document)
         if entry is not None and entry.state == "ready":
             self._queue.text_is_there(document, lambda: self.selection(entry))
+
+    def _with_other_pages(self, document: str) -> None:
+        """Ask what was too long, if other pages of its document have been chosen meanwhile."""
+        entry = self._library.get(document)
+        if entry is not None and (entry.id, entry.ranges) not in self._queue.too_long:
+            self.text_is_there(document)
 
     def _ready(self, view: TabView, early: bool = False) -> Entry:
         """early: its text may still be on its way. Raises Refusal."""

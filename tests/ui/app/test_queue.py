@@ -518,3 +518,18 @@ def test_a_note_that_gave_way_to_a_long_reading_is_read_again_for_its_next_quest
         assert held.asked[f"{question} 0"][0] == services.library.document(note).id
     held.let_all(services.queue)
     assert stand() == ("unsaved", "ready")
+
+
+def test_pages_chosen_while_others_are_found_too_long_are_answered_from(services: Services, held: Held,
+                                                                       tmp_path: Path) -> None:
+    services.queue.reconfigure(EngineConfig(max_context=1024 + 400))
+    view = TabView()
+    added(services, view, tmp_path, "long.txt")
+    wait_for(lambda: phase(services, view) == "too_long")
+    held.gate.set(False)
+    services.choose_pages(view, "1-11")
+    run = services.ask(view, "Which pages?")
+    until(services, held, lambda: run.state == "preparing")  # what it asks about is being counted
+    services.choose_pages(view, "3-4")
+    held.let_all(services.queue)
+    assert (run.state, run.ranges) == ("done", ((3, 4),)) and not services.queue.holds(run)
