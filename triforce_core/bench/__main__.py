@@ -255,14 +255,11 @@ def load_engine(config: EngineConfig, shape: str | None) -> tuple[Engine | Engin
 
         engine = EngineClient(config, factory=f"triforce_core.bench.grow:grown_engine:{shape}" if shape
                               else "triforce_core.research.engine:ResearchEngine")
-    elif shape:
-        from .grow import grown_engine
-
-        engine = grown_engine(shape, config)
     else:
         from ..research.engine import ResearchEngine
+        from .grow import grown_engine
 
-        engine = ResearchEngine(config)
+        engine = grown_engine(shape, config) if shape else ResearchEngine(config)
     for event in engine.load():
         if isinstance(event, ModelInfo):
             return engine, event
