@@ -44,7 +44,7 @@ _NOTE_MARK = re.compile(r"[\[(]?(?:\d{1,4}|[a-z*†‡§])[\])]?")
 _BACK = re.compile("(?<!\\s)\\s*+[\u21a9\u2191\u2934]\ufe0e?\ufe0f?")
 _HTML_NOTE = re.compile(r"(<(?:p|li|div|aside)\b[^>]{0,300}\b(?:id|class)=[\"'][^\"'>]{0,80}(?:note|fn)[^>]{0,300})>"
                         r"(?=\s*+(?:<[^<>]{1,200}>\s*+){0,4}\[?\d{1,4}[.)\]]{1,2}\s)", re.IGNORECASE)
-_TAG = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9-]*)(.*?)/?>", re.DOTALL)
+_TAG = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9-]*+)(.*?)/?>", re.DOTALL)
 _ATTRIBUTE = re.compile(r"(?<![\w:-])([\w:-]++)\s*+=\s*+(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'>]+))")
 _ELEMENTS = VOID | frozenset(
     "a abbr acronym address article aside audio b bdi bdo big blockquote button caption center cite code colgroup data "
