@@ -127,7 +127,7 @@ class Answering:
         return tuple(with_lead_in(self.index, chosen(self.index, scores, allowed, _DIGEST)))
 
     def _around(self, said: str) -> tuple[tuple[int, int], ...]:
-        """What follows the last quotation of an answer in the document."""
+        """Return what follows the last quotation of an answer in the document."""
         quoted = [words for words, closed in _QUOTED.findall(said) if closed]
         if not quoted:
             return ()

@@ -1,4 +1,4 @@
-"""What kind of line a sentence stands on, told from the text alone: readers of every format write headings, table rows,
+"""Find what kind of line a sentence stands on from the text alone: readers of every format write headings, table rows,
 list items and notes alike (``documents.readers.source``), and so do most plain texts."""
 
 from __future__ import annotations

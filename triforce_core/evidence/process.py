@@ -19,7 +19,7 @@ _NICENESS = 10
 
 
 def main() -> None:
-    """Serve until told to end."""
+    """Serve until asked to end."""
     receiver, sender = parents_pipes()
     if hasattr(os, "nice"):  # not on Windows
         os.nice(_NICENESS)

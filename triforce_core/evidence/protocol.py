@@ -1,5 +1,5 @@
-"""What the page's process and the evidence process say to each other over a ``pipe``. A reply carries the number of its
-request; nothing assumes that there is one at a time."""
+"""Define what the page's process and the evidence process say to each other over a ``pipe``. A reply carries the number
+of its request; nothing assumes that there is one at a time."""
 
 from __future__ import annotations
 

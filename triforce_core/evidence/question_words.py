@@ -1,4 +1,4 @@
-"""What a question asks for, and which of its words name its subject."""
+"""Find what a question asks for, and which of its words name its subject."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SPELT = re.compile(r"[A-Za-z][A-Za-z']*|\d+(?:[.,]\d+)*")
 
 
 class Asks(IntEnum):
-    """What kind of answer a question wants, by its first telling words."""
+    """Name the kind of answer that a question wants, by its first words that show it."""
 
     OTHER = 0
     WHO = 1
@@ -67,7 +67,7 @@ _POINTS_BACK = re.compile(r"\b(?:it|its|they|them|their|this|that|these|those|he
 
 
 def asks(question: str) -> Asks:
-    """What kind of answer is wanted."""
+    """Return the kind of answer that is wanted."""
     lowered = question.lower()
     return next((kind for kind, pattern in _KINDS if pattern.search(lowered)), Asks.OTHER)
 

@@ -7,8 +7,9 @@ from enum import Enum
 
 
 class RequestKind(Enum):
-    """What kind of answer a line asks for: a passage, a list of sentences, the gist of the whole or of a section, what
-    follows the last quotation; or what no quotation gives: small talk, something to be written, another language."""
+    """Name the kind of answer that a line asks for: a passage, a list of sentences, the gist of the whole or of a
+    section, what follows the last quotation; or what no quotation gives: small talk, something to be written, another
+    language."""
 
     SENTENCE = "sentence"
     SEVERAL = "several"

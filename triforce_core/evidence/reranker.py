@@ -114,7 +114,7 @@ class Reranker:
 
     @classmethod
     def load(cls, file: Path, dtype: torch.dtype) -> Reranker:
-        """What ``training/reranker.py`` wrote."""
+        """Load what ``training/reranker.py`` wrote."""
         with np.load(file) as stored:
             arrays = dict(stored)
         pieces, heads = arrays.pop("pieces").tobytes().decode().split("\n"), int(arrays.pop("heads"))

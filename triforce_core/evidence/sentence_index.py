@@ -1,5 +1,5 @@
-"""What is known of every sentence of a document before anything is asked, and how it fits a question: the features of
-the sentence prior (``sentence_prior``). Counting and word vectors; made once per document, in a second or so."""
+"""Keep what is known of every sentence of a document before anything is asked, and how it fits a question: the features
+of the sentence prior (``sentence_prior``). Counting and word vectors; made once per document, in a second or so."""
 
 from __future__ import annotations
 
@@ -106,12 +106,12 @@ class SentenceIndex:
         return place
 
     def first_sentence(self, line: int) -> int:
-        """Of a line, counted from 0."""
+        """Return the first sentence of a line, counted from 0."""
         return int(self._line_starts[line])
 
     def lead_in(self, sentence: int) -> str:
-        """What an item or a row is not understood without: the sentence with a colon that introduces its list, or the
-        first row of its table. "" where there is none, as for every other sentence."""
+        """Return what an item or a row is not understood without: the sentence with a colon that introduces its list,
+        or the first row of its table. "" where there is none, as for every other sentence."""
         role, line = self.roles[sentence], int(self.line_of[sentence])
         if role not in (Role.ITEM, Role.ROW):
             return ""
@@ -155,7 +155,7 @@ class SentenceIndex:
         return list(dict.fromkeys(found)) or [""]  # no word: one that stands nowhere
 
     def stems(self, words: Sequence[str]) -> list[str]:
-        """Of words as ``WORD`` finds them, each once."""
+        """Return stems of words as ``WORD`` finds them, each once."""
         return list(dict.fromkeys(map(self._stems.of, words)))
 
     def in_english(self, terms: Sequence[str]) -> bool:
@@ -273,7 +273,7 @@ class SentenceIndex:
 
     def _overlap(self, alike: np.ndarray, times: np.ndarray, inverse: np.ndarray, rarity: np.ndarray,
                  terms: Sequence[str]) -> np.ndarray:
-        """What the words of sentence, paragraph, neighbours and heading have to do with the question's."""
+        """Measure how words of sentence, paragraph, neighbours and heading fit the question's."""
         bm25 = inverse @ self._saturated(times)
         exact = (alike >= 0.999).astype(np.float32)
         soft = np.maximum(alike - _SOFT, 0) / (1 - _SOFT)
@@ -306,7 +306,7 @@ class SentenceIndex:
         return np.concatenate((scores, best - best.max(0, keepdims=True)), axis=1)
 
     def _form(self, question: str) -> np.ndarray:
-        """What a sentence looks like, and what kind of answer is wanted."""
+        """Return what a sentence looks like, and what kind of answer is wanted."""
         kind = np.zeros((self.size, len(Asks)), np.float32)
         kind[:, asks(question)] = 1.0
         roles = np.eye(len(Role), dtype=np.float32)[self.roles]

@@ -1,4 +1,4 @@
-"""What a sentence is about, as one vector, so that a question finds an answer in other words.
+"""Make one vector of what a sentence is about, so that a question finds an answer in other words.
 
 The vectors of tokens come with the package ``wordllama`` (MIT): static ones, made from the embeddings of large models
 and fitted so that the mean over a question lies near the mean over a text that answers it. Only its two files are used:

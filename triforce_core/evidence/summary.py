@@ -127,7 +127,8 @@ def leans_back(sentence: str) -> bool:
 
 
 def with_lead_in(index: SentenceIndex, sentences: Sequence[int]) -> list[tuple[int, int]]:
-    """Of each sentence the first and the last to quote: with the one before it where it leans on that, on one line."""
+    """Return, for each sentence, the first and the last to quote: with the one before it where it leans on that, on one
+    line."""
     spans = []
     for number in sentences:
         before = number - 1

@@ -54,8 +54,9 @@ class SupportFinder:
         self.index = SentenceIndex(sentences, lines, WordVectors.shipped())
 
     def support(self, answer: str) -> tuple[SentenceSupport, ...]:
-        """Of each sentence of a Markdown text that can be judged: not headings, tables, code, questions, sentences that
-        announce what follows, those that are mostly quotation (which are checked letter by letter), or short ones."""
+        """Judge each sentence of a Markdown text that can be judged: not headings, tables, code, questions, sentences
+        that announce what follows, those that are mostly quotation (which are checked letter by letter), or short
+        ones."""
         return tuple(found for start, end in answer_sentences(answer)
                      if (found := self._of(answer[start:end], start, end)) is not None)
 

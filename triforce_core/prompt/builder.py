@@ -153,7 +153,7 @@ class PromptBuilder:
                  ) -> DocumentPrompt:
         """The fixed prefix of every conversation about this document. Those used last are remembered.
 
-        heard: told after every few pages how far it is."""
+        heard: called after every few pages with how far it is."""
         key = document.id
         if key in self._prompts:
             self._prompts[key] = self._prompts.pop(key)
@@ -190,8 +190,9 @@ class PromptBuilder:
         return prompt
 
     def after_document(self, system: str) -> list[int]:
-        """What stands between a document and the first question in a conversation with this system text: it takes the
-        place of the document's last ``tail_length`` tokens. Raises ConfigError for a model that follows none."""
+        """Return what stands between a document and the first question in a conversation with this system text: it
+        takes the place of the document's last ``tail_length`` tokens. Raises ConfigError for a model that follows
+        none."""
         words = self.normalise(system).strip()
         return self._layout.instructed_tail(words) if words else list(self._layout.tail)
 
@@ -203,7 +204,7 @@ class PromptBuilder:
         return self._layout.question(words, first)
 
     def after_answer(self, answer_ids: Sequence[int]) -> list[int]:
-        """What must stand between a generated answer (its stop token included, if any) and the next question."""
+        """Return what must stand between a generated answer (its stop token included, if any) and the next question."""
         return self._layout.after_answer(answer_ids)
 
     def tokens_of_pages(self, document: Document, heard: Callable[[PrefillProgress], None] = lambda progress: None

@@ -72,9 +72,9 @@ class ChatLayout(Layout):
 
     def _own_turn(self, head: str, ask: str, whole: str, alone: str,
                   answered: str) -> tuple[list[int], list[int]] | None:
-        """What the template writes from the end of the document to a system text and from there to the question; None
-        where it has no system turn, or another one there than at the beginning. head, ask: as rendered without one;
-        whole: with one behind the document; alone: without the document; answered: with an answer in its place."""
+        """Return what the template writes from the end of the document to a system text and from there to the question;
+        None where it has no system turn, or another one there than at the beginning. head, ask: as rendered without
+        one; whole: with one behind the document; alone: without the document; answered: with an answer in its place."""
         start = f"{head}{_DOCUMENT}"
         before, _, rest = whole.removeprefix(start).partition(_SYSTEM)
         between, _, after = rest.partition(_QUESTION)

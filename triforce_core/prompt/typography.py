@@ -38,7 +38,8 @@ def normaliser(name: str | None) -> Callable[[str], str]:
 
 
 def spelt_letters(text: str, normalise: Callable[[str], str]) -> tuple[str, list[int]]:
-    """What ``normalise`` makes of a text, white space left out, and the index of the character each letter came from.
+    """Return what ``normalise`` makes of a text, white space left out, and the index of the character each letter came
+    from.
 
     normalise: one that treats every character but white space for itself, as the ones here do."""
     spelt = {character: "".join(normalise(character).split()) for character in set(text)}

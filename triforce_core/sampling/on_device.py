@@ -24,7 +24,7 @@ class TensorChance(Protocol):
 
 
 class FasterSampling(Protocol):
-    """What ``kernels.Kernels`` has of sampling for a device; None: as it is written here."""
+    """Name what ``kernels.Kernels`` has of sampling for a device; None: as it is written here."""
 
     @property
     def probs(self) -> Callable[[Tensor, Tensor], Tensor] | None: ...
@@ -72,7 +72,7 @@ class DrawnChance:
 
 @dataclass(frozen=True, slots=True)
 class SamplingKind:
-    """What of a sampler's rules decides which operations run, and so belongs to a captured graph."""
+    """Hold what of a sampler's rules decides which operations run, and so belongs to a captured graph."""
 
     coupled: bool
     greedy: bool

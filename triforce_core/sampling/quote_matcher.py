@@ -24,7 +24,7 @@ GAP = -1  # no token: a line's end, which no quotation crosses
 
 
 class Mark(IntFlag):
-    """What one token of the context is to a quotation. 0: a marker or a newline, left out of quotations."""
+    """Mark what one token of the context is to a quotation. 0: a marker or a newline, left out of quotations."""
 
     TEXT = 1
     SENTENCE_START = 2
@@ -223,7 +223,7 @@ class QuoteState:
     phase: "start" (the opening mark must come), "outside", "opened" (the mark stands, no token yet), "inside",
     "closed" (only after a quotation, where the rules name end_ids).
     positions: while inside, the places in ``index.content`` where the next token may stand, ascending by start.
-    length: tokens of the open quotation; told: of the whole answer.
+    length: tokens of the open quotation; written: of the whole answer.
     """
 
     rules: QuoteConstraint
@@ -231,23 +231,24 @@ class QuoteState:
     positions: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))
     length: int = 0
     last: tuple[tuple[int, int], ...] = ()
-    told: int = 0
+    written: int = 0
 
     def advance(self, token_id: int) -> QuoteState:
         """The state after one more token. A token that was not allowed leaves the quotation (unconstrained)."""
-        rules, told = self.rules, self.told + 1
+        rules, written = self.rules, self.written + 1
         if self.phase in ("start", "outside", "closed"):
             opens = token_id in rules.opening and len(rules._first_tokens) > 0
-            return QuoteState(rules, "opened" if opens else "outside", last=self.last, told=told)
+            return QuoteState(rules, "opened" if opens else "outside", last=self.last, written=written)
         if self.phase == "inside" and token_id == rules.close_id:
-            return QuoteState(rules, "closed" if rules.end_ids else "outside", last=self._closed_spans(), told=told)
+            return QuoteState(rules, "closed" if rules.end_ids else "outside", last=self._closed_spans(),
+                              written=written)
         if self.phase == "opened":
             matching = rules.index.starts(rules.unit).of(token_id)
         else:
             matching = self.positions[rules.index.content[self.positions] == token_id]
         if not len(matching):
-            return QuoteState(rules, last=self.last, told=told)
-        return QuoteState(rules, "inside", matching + 1, self.length + 1, self.last, told)
+            return QuoteState(rules, last=self.last, written=written)
+        return QuoteState(rules, "inside", matching + 1, self.length + 1, self.last, written)
 
     def allowed(self) -> np.ndarray | None:
         """Ids that may come next, ascending and never empty; None: everything. The array is shared: do not write."""
@@ -256,8 +257,8 @@ class QuoteState:
     @cached_property
     def _allowed(self) -> np.ndarray | None:
         rules = self.rules
-        if self.told < len(rules.script):
-            return np.array([rules.script[self.told]], np.int64)
+        if self.written < len(rules.script):
+            return np.array([rules.script[self.written]], np.int64)
         if self.phase == "outside":
             return None
         if self.phase == "start":
@@ -277,7 +278,8 @@ class QuoteState:
         return bool(self.rules.index.ends(self.rules.unit)[self.positions].any())
 
     def prior(self) -> np.ndarray | None:
-        """What to add to the logit of each of ``allowed()``: the log of the mean prior of the passages it goes on.
+        """Return what to add to the logit of each of ``allowed()``: the log of the mean prior of the passages it goes
+        on.
 
         The mean, not the sum: how many passages begin with a token is in the model's own probability already.
 
@@ -311,7 +313,7 @@ class QuoteState:
         run: list[int] = []
         state = self
         while len(run) < limit:
-            if state.phase == "inside" and len(state.positions) == 1 and state.told >= len(state.rules.script):
+            if state.phase == "inside" and len(state.positions) == 1 and state.written >= len(state.rules.script):
                 state = state._follow(run, limit, stop)
                 if len(run) >= limit or (run and run[-1] in stop):
                     break
@@ -338,7 +340,7 @@ class QuoteState:
                 break
         run += taken
         return QuoteState(self.rules, "inside", self.positions + len(taken), self.length + len(taken), self.last,
-                          self.told + len(taken))
+                          self.written + len(taken))
 
     def spans(self) -> tuple[tuple[int, int], ...]:
         """Context tokens [start, end) that the quotation may stand for: the open one, else the one closed last.

@@ -32,7 +32,8 @@ class Masks(Protocol):
 
 
 def chances(logits: Tensor, token_ids: Sequence[int], count: int) -> list[tuple[float, list[tuple[int, float]]]]:
-    """Of each row of logits [m, V]: the probability of its token, and the ``count`` likeliest (token, probability).
+    """Return, for each row of logits [m, V], the probability of its token, and the ``count`` likeliest (token,
+    probability).
 
     The plain distribution, at temperature 1 and without masks. The host waits once."""
     rows = logits.float()
@@ -46,8 +47,8 @@ def chances(logits: Tensor, token_ids: Sequence[int], count: int) -> list[tuple[
 
 
 def _greatest(scores: Tensor) -> list[int]:
-    """Of each row [m, V]. On the host by numpy: in a seventh of the time that torch takes, whose threads wait for each
-    other (three rows of 24,576: 6 us, torch 50, or 8 ms where a test suite has both cores)."""
+    """Return the greatest of each row [m, V]. On the host by numpy: in a seventh of the time that torch takes, whose
+    threads wait for each other (three rows of 24,576: 6 us, torch 50, or 8 ms where a test suite has both cores)."""
     found: list[int] = (scores.argmax(-1) if scores.is_cuda else scores.numpy().argmax(-1)).tolist()
     return found
 

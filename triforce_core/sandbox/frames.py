@@ -1,4 +1,4 @@
-"""What a limited process says: JSON messages with a length in front. Never pickle: the child is not trusted."""
+"""Frame what a limited process says: JSON messages with a length in front. Never pickle: the child is not trusted."""
 
 from __future__ import annotations
 
