@@ -137,8 +137,8 @@ def test_closed_tabs_leave_no_loop_behind(served, tab, monkeypatch) -> None:
     from ui.page.panel import Painter
 
     seen: set[int] = set()
-    due = Painter.due
-    monkeypatch.setattr(Painter, "due", lambda self: (seen.add(id(self)), due(self))[1])
+    changes = Painter.changes
+    monkeypatch.setattr(Painter, "changes", lambda self: (seen.add(id(self)), changes(self))[1])
     monkeypatch.setattr(layout, "PULSE", 1.0)
     pages = [tab.context.new_page() for _ in range(2)]
     for page in pages:
