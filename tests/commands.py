@@ -13,7 +13,7 @@ from unittest.mock import patch
 import pytest
 
 from triforce_core import __main__ as cli
-from ui.state import arguments
+from ui.app import arguments
 
 FLAG = re.compile(r"--[a-z][a-z0-9-]*")
 TOOLS = ("triforce_core.bench", "triforce_core.bench.answers", "triforce_core.bench.short_answers",

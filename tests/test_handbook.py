@@ -11,7 +11,7 @@ import pytest
 from tests.commands import FLAG, flags
 from triforce_core import HANDBOOK, EngineConfig, SamplingParams, SpeculationConfig, read_document
 from triforce_core.documents.document import Document
-from ui.state import settings as settings_words
+from ui.app import settings as settings_words
 
 ROOT = Path(__file__).parents[1]
 CHAPTERS = {path.stem: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs" / "handbook").glob("*.md"))}

@@ -183,12 +183,10 @@ def test_the_engine_asks_for_no_kind() -> None:
 UI = ROOT / "ui"
 UI_FOLDERS = {  # of ui/: the other folders of it that each may import from; gradio is for those that say so
     "assets": set(),
-    "words": set(),
-    "state": {"app", "words"},  # moves into app; until then the two are one room
-    "app": {"state", "words"},
-    "page": {"app", "state", "words", "gradio"},
-    "api": {"app", "state", "page", "words"},
-    "server": {"state", "page", "words", "api", "gradio"},
+    "app": set(),
+    "page": {"app", "gradio"},
+    "api": {"app", "page"},
+    "server": {"app", "page", "api", "gradio"},
 }
 
 
@@ -233,8 +231,8 @@ def test_no_modules_of_ui_import_each_other_in_a_circle() -> None:
     assert not left, f"in a circle, or behind one: {sorted(left)}"
 
 
-def test_state_makes_no_html() -> None:
-    for path in modules(UI / "state"):
+def test_the_app_makes_no_html() -> None:
+    for path in modules(UI / "app"):
         for node in nodes(path):
             html = isinstance(node, ast.Constant) and isinstance(node.value, str) and "</" in node.value
             assert not html, f"{path}, line {node.lineno}"
@@ -248,9 +246,9 @@ def test_checks_and_api_work_without_gradio() -> None:
     assert printed.stdout.strip() == ""
 
 
-def test_state_works_without_gradio_and_starlette() -> None:
+def test_the_app_works_without_gradio_and_starlette() -> None:
     """What a person can do can be tested, and used, where no page can be shown."""
-    program = ("import sys; import ui.state.services, ui.state.tabs; "
+    program = ("import sys; import ui.app.services, ui.app.tabs; "
                "print(*{'gradio', 'starlette', 'fastapi', 'torch'} & set(sys.modules))")
     told = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert told.stdout.strip() == ""

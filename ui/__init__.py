@@ -11,7 +11,7 @@ from typing import Any
 
 from triforce_core import EngineConfig, TriForceError
 
-from .state.arguments import Arguments, command_name, parse
+from .app.arguments import Arguments, command_name, parse
 
 MakeEngine = Callable[[EngineConfig], Any]
 

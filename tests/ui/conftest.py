@@ -19,7 +19,7 @@ from triforce_core import HANDBOOK, EngineConfig
 if TYPE_CHECKING:  # what the page needs may be missing where only other tests run: see tests/conftest.py
     from gradio.queueing import Queue
 
-    from ui.state.services import Services
+    from ui.app.services import Services
 
 
 @pytest.fixture
@@ -29,8 +29,8 @@ def script() -> EngineScript:
 
 @pytest.fixture
 def services(tmp_path: Path, script: EngineScript) -> Iterator[Services]:
-    from ui.state import folders as places
-    from ui.state.services import Services
+    from ui.app import folders as places
+    from ui.app.services import Services
 
     folders = places.make_folders(tmp_path / "home")
     made = Services(folders, lambda config: ScriptedEngine(config, script), EngineConfig(), read_quickly)
@@ -52,9 +52,9 @@ class Served:
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    from ui.app import folders as places
+    from ui.app.services import Services
     from ui.server import lifecycle
-    from ui.state import folders as places
-    from ui.state.services import Services
 
     folder = tmp_path_factory.mktemp("served")
     folders = places.make_folders(folder / "home")

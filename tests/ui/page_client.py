@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ui.app.services import Services
 from ui.server.guard import Guard
 from ui.server.page_routes import routes
-from ui.state.services import Services
 
 testclient = pytest.importorskip("starlette.testclient")
 

@@ -16,8 +16,8 @@ from triforce_core.events import DocumentOpened, Finished, ModelInfo, PrefillPro
 from triforce_core.speculation import draft_length_selector as selector
 from triforce_core.speculation.draft_length import Costs
 from triforce_core.worker.client import EngineClient
+from ui.app.arguments import engine_config, parse
 from ui.server import preflight
-from ui.state.arguments import engine_config, parse
 
 NEVER = "not measured on this machine yet"
 

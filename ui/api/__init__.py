@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Mount, Route
 
-from ..state.services import Services
+from ..app.services import Services
 from .chat import Chat
 from .files import Files
 from .health import metrics

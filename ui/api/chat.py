@@ -17,13 +17,13 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from triforce_core import Document, Turn, chapter_ranges, page_ranges, together
 
 from ..app import jobs
+from ..app.folders import plainly
 from ..app.jobs import Selection
+from ..app.library import Entry, Ranges
+from ..app.runs import Run
+from ..app.services import Services
 from ..page.html import STOPPED
 from ..page.wait_line import wait_line
-from ..state.folders import plainly
-from ..state.library import Entry, Ranges
-from ..state.runs import Run
-from ..state.services import Services
 from .files import Files
 from .messages import FileRef, Wish, read_wish, sampling, shown
 from .models import Models

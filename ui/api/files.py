@@ -18,10 +18,10 @@ from starlette.types import Message
 
 from triforce_core import Document
 
-from ..state.folders import plainly
-from ..state.library import MAX_UPLOAD_BYTES, Entry
-from ..state.services import Services
-from ..state.tab_view import TabView
+from ..app.folders import plainly
+from ..app.library import MAX_UPLOAD_BYTES, Entry
+from ..app.services import Services
+from ..app.tab_view import TabView
 from .messages import FileRef
 from .problems import Problem, answered
 

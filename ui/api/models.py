@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from triforce_core import ModelInfo
 
-from ..state.services import Services
+from ..app.services import Services
 from .problems import Problem, answered
 
 _LOOK_EVERY = 0.05

@@ -25,8 +25,8 @@ from triforce_core import (
     TriForceError,
 )
 
-from ..state.folders import FULL, FolderError, refusal
-from ..words import chat as chat_words
+from ..app.folders import FULL, FolderError, refusal
+from ..app.jobs import UNEXPECTED
 
 log = logging.getLogger(__name__)
 _STATUS: tuple[tuple[type[Exception], int], ...] = (
@@ -62,7 +62,7 @@ class Problem(Exception):
             code = named.get(type(error), name)
             message = f"{error.message.rstrip('.')}. Allowed: {error.allowed}" if error.allowed else error.message
             return cls(status, code, message, remedy=error.remedy)
-        return cls(500, "unexpected", chat_words.UNEXPECTED.format(kind=type(error).__name__))
+        return cls(500, "unexpected", UNEXPECTED.format(kind=type(error).__name__))
 
     def response(self) -> JSONResponse:
         return JSONResponse(self.body, self.status)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ..state.runs import Run
+from ..app.runs import Run
 
 REASONS = {"stop": "stop", "length": "length", "context": "length", "cancelled": "stop"}
 

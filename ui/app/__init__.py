@@ -1,1 +1,1 @@
-"""What the app does with the engine: one queue, what stands in it, how long it takes. No HTML, no Gradio."""
+"""What a person can do, without a page: library, conversations, questions, the one queue, settings. No HTML."""

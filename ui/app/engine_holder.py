@@ -25,14 +25,19 @@ from triforce_core import (
     TriForceError,
 )
 
-from ..state.engines import Engine
-from ..state.library import Library, Ranges
-from ..state.runs import Run
-from ..state.supports import Supports
-from ..words import chat as chat_words
 from . import watchdog
+from .engines import Engine
 from .estimates import Estimates
-from .jobs import Job, Request, Selection
+from .jobs import UNEXPECTED, Job, Request, Selection
+from .library import Library, Ranges
+from .runs import Run
+from .supports import Supports
+
+ENGINE_HUNG = "The engine did not stop when it was told to, so it was ended. The next request starts a new one."
+ENGINE_SILENT = ("The engine had not answered for {seconds} s: its process was stopped or stuck, so it was ended. The "
+                 "next request starts a new one.")
+ENGINE_STUCK = ("The engine came no step further for far longer than its steps take, so it was ended. The next request "
+                "starts a new one.")
 
 log = logging.getLogger(__name__)
 SAVE_EVERY = 2.0  # seconds between two writes of an unfinished answer
@@ -238,7 +243,7 @@ class EngineHolder:
         if isinstance(error, TriForceError):
             return str(error)
         log.exception("unexpected error", exc_info=error)
-        return chat_words.UNEXPECTED.format(kind=type(error).__name__)
+        return UNEXPECTED.format(kind=type(error).__name__)
 
     def _look_after_engine(self) -> bool:
         """Take note of its state. End one that shows no sign of life, or does not hear Stop: the job that it was on
@@ -264,12 +269,12 @@ class EngineHolder:
         asked, computed = self._asked_to_stop, getattr(status, "cpu_seconds", 0.0)
         silent = getattr(status, "silent_seconds", 0)
         if silent > watchdog.SILENT_LIMIT:
-            return chat_words.ENGINE_SILENT.format(seconds=silent)
+            return ENGINE_SILENT.format(seconds=silent)
         if asked is None and not (computed and status.state in ("busy", "loading")):
             return ""  # nothing is to be done, or it is a server elsewhere, which has a limit of its own
         if not self._watchdog.hung(asked, computed):
             return ""
-        return chat_words.ENGINE_STUCK if asked is None else chat_words.ENGINE_HUNG
+        return ENGINE_STUCK if asked is None else ENGINE_HUNG
 
     def _keep(self, run: Run, state: str) -> None:
         """Save what there is of an answer."""

@@ -10,9 +10,9 @@ from typing import Literal
 
 from triforce_core import DocumentFit, DocumentOpened, merge_ranges
 
-from ..state.library import Ranges
-from ..state.runs import Run
 from .jobs import Fate, Job, Selection
+from .library import Ranges
+from .runs import Run
 
 LETTERS_A_TOKEN = 4.0  # where nobody counted the tokens
 PAUSE = 1.0  # seconds that a reading takes to make way

@@ -14,8 +14,12 @@ from typing import Literal
 
 from triforce_core import Document, EngineConfig, PrefillProgress, SamplingParams, SpeculationConfig, Turn
 
-from ..state.library import Ranges
-from ..state.runs import Run
+from .library import Ranges
+from .runs import Run
+
+UNEXPECTED = "Something inside went wrong ({kind}). The app is still running; try again, or see the log."
+
+READING_CANCELLED = "Reading was cancelled."
 
 SHORT = 8_000  # characters: some 2,000 tokens, which a machine without a GPU reads in a second
 JobKind = Literal["engine", "prefill", "answer", "race", "trial"]

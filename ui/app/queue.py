@@ -18,19 +18,22 @@ from collections.abc import Callable, Collection
 
 from triforce_core import EngineConfig, EngineDiedError, TriForceError
 
-from ..state import race
-from ..state.accumulator import Accumulator
-from ..state.conversations import Conversations
-from ..state.counters import Counters
-from ..state.engines import Engine
-from ..state.library import Library, Ranges
-from ..state.runs import Run, RunState, RunStore
-from ..words import chat as chat_words
-from ..words import document_head as head_words
-from ..words import page_choice as choice_words
+from . import race
+from .accumulator import Accumulator
+from .conversations import Conversations
+from .counters import Counters
 from .engine_holder import EngineHolder, Stopped, TooLong
+from .engines import Engine
 from .estimates import Ahead
-from .jobs import Fate, Job, JobKind, Request, Selection, in_order
+from .jobs import READING_CANCELLED, Fate, Job, JobKind, Request, Selection, in_order
+from .library import Library, Ranges
+from .runs import Run, RunState, RunStore
+
+APP_ENDED = "The app was closed while this answer was being written. Ask again for the rest."
+
+NOT_ALL_FITS = "Not all of the document fits"
+CHOOSE_PAGES_ABOVE = "Choose the pages to read above, then ask again."
+CHOOSE_PAGES_FIRST = f"{NOT_ALL_FITS}. {CHOOSE_PAGES_ABOVE}"
 
 log = logging.getLogger(__name__)
 POLL_EVERY = 2.0
@@ -160,7 +163,7 @@ class Queue(EngineHolder):
             shown = self.prefills.get(document)
             for job in self._prefills_of(document):
                 if self._withdraw(job):
-                    self._not_read(job, head_words.READING_CANCELLED)
+                    self._not_read(job, READING_CANCELLED)
                 else:
                     self._cancel(job)
             if self.current and self.current is shown:
@@ -195,7 +198,7 @@ class Queue(EngineHolder):
             self._thread.join(patience)
         for run in self._runs.active():  # their engine does not hear
             if run.conversation:
-                run.error = chat_words.APP_ENDED
+                run.error = APP_ENDED
                 self._keep(run, "failed")
         if self._engine:
             self._engine.close()
@@ -392,7 +395,7 @@ class Queue(EngineHolder):
             self._open(job)
         except Stopped:
             if not self._goes_on(job):
-                self._not_read(job, head_words.READING_CANCELLED)
+                self._not_read(job, READING_CANCELLED)
         except TooLong:
             pass  # the page shows the choice, from ``fits``
         except Exception as error:
@@ -425,7 +428,7 @@ class Queue(EngineHolder):
         except TooLong as error:
             if self._waits_for_pages(job, run):
                 return self.on_hold(run.document)
-            state, run.error, run.fit = "failed", choice_words.CHOOSE_PAGES_FIRST, error.fit
+            state, run.error, run.fit = "failed", CHOOSE_PAGES_FIRST, error.fit
         except Exception as error:
             state, run.error, run.cause = "failed", self._explain(error), error.with_traceback(None)
         judged = not run.race and run.accumulator.text and self.model is not None and self.model.instructions
@@ -450,7 +453,7 @@ class Queue(EngineHolder):
         """Keep what came of it, then say that it is over: the next question's history is read from what is kept."""
         run.error = why or run.error if state != "done" else ""  # a stop that came too late
         if state == "stopped" and self._closing.is_set():
-            state, run.error = "failed", chat_words.APP_ENDED
+            state, run.error = "failed", APP_ENDED
         try:
             if run.conversation:
                 self._conversations.save_trace(run.id, run.accumulator.trace)

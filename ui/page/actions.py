@@ -9,10 +9,10 @@ import gradio as gr
 
 from triforce_core import ranges_text
 
-from ..state.quotes import places
-from ..state.services import Services
-from ..state.tab_view import LISTED, TabView
-from ..state.tabs import Tabs
+from ..app.quotes import places
+from ..app.services import Services
+from ..app.tab_view import LISTED, TabView
+from ..app.tabs import Tabs
 from . import address, models, together
 from .panel import safely
 

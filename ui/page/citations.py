@@ -15,7 +15,7 @@ from typing import Any
 
 from triforce_core import Document
 
-from ..state.quotes import KEPT_DOCUMENTS, LEAST, Found, Place, QuoteFinder, QuoteFinders, normal, spot
+from ..app.quotes import KEPT_DOCUMENTS, LEAST, Found, Place, QuoteFinder, QuoteFinders, normal, spot
 from . import markdown, page_names
 
 QUOTE_EXACT = "these words stand there"

@@ -8,12 +8,12 @@ from typing import Any
 
 import gradio as gr
 
-from ..state.context_budget import ContextUse
-from ..state.conversations import Conversation
-from ..state.search import Hit, search
-from ..state.services import Services
-from ..state.tab_view import TabView
-from ..state.tabs import Tabs
+from ..app.context_budget import ContextUse
+from ..app.conversations import Conversation
+from ..app.search import Hit, search
+from ..app.services import Services
+from ..app.tab_view import TabView
+from ..app.tabs import Tabs
 from . import number_format as fmt
 from .export import exported
 from .html import CANCEL, DISMISS, button, esc, menu

@@ -8,15 +8,15 @@ import gradio as gr
 
 from triforce_core import DocumentOpened, LoadProgress
 
+from ..app.collection import Weighing
+from ..app.extraction import Extraction
 from ..app.jobs import Job
+from ..app.library import PHASES, Entry
+from ..app.questions import ONE_AT_A_TIME
+from ..app.services import NEW_TALK, Services
+from ..app.tab_view import TabView
+from ..app.tabs import Tabs
 from ..app.watchdog import SILENT_LIMIT
-from ..state.collection import Weighing
-from ..state.extraction import Extraction
-from ..state.library import PHASES, Entry
-from ..state.questions import ONE_AT_A_TIME
-from ..state.services import NEW_TALK, Services
-from ..state.tab_view import TabView
-from ..state.tabs import Tabs
 from . import number_format as fmt
 from .engine import ENGINE_FAILED, SILENT, SILENT_TITLE
 from .html import CANCEL, DISMISS, button, card, esc, menu, meter

@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..state.accumulator import figures_of
-from ..state.conversations import Answer, Conversation
-from ..state.services import Services
+from ..app.accumulator import figures_of
+from ..app.conversations import Answer, Conversation
+from ..app.services import Services
 from . import markdown, page_names
 from .citations import NO_PASSAGE, QUOTE_MORE
 from .html import APP, STOPPED

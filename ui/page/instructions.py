@@ -7,10 +7,10 @@ from typing import Any
 
 import gradio as gr
 
-from ..state.instructions import LONGEST
-from ..state.services import Services
-from ..state.tab_view import TabView
-from ..state.tabs import Tabs
+from ..app.instructions import LONGEST
+from ..app.services import Services
+from ..app.tab_view import TabView
+from ..app.tabs import Tabs
 from .html import CANCEL, esc
 from .panel import PRIVATE, Panel, block, safely
 

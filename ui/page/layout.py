@@ -18,9 +18,9 @@ from gradio.block_function import BlockFunction
 from gradio.utils import get_upload_folder, is_in_or_equal
 from gradio_client.utils import is_file_obj, traverse
 
-from ..state.services import Services
-from ..state.tab_view import TabView
-from ..state.tabs import Tabs
+from ..app.services import Services
+from ..app.tab_view import TabView
+from ..app.tabs import Tabs
 from . import (
     actions,
     address,

@@ -13,12 +13,12 @@ import gradio as gr
 
 from triforce_core import TriForceError
 
-from ..state.conversations import Conversation
-from ..state.library import EXTENSIONS, PHASES, Entry
-from ..state.services import Services
-from ..state.snapshots import SnapshotSpace
-from ..state.tab_view import LISTED, TabView
-from ..state.tabs import Tabs
+from ..app.conversations import Conversation
+from ..app.library import EXTENSIONS, PHASES, Entry
+from ..app.services import Services
+from ..app.snapshots import SnapshotSpace
+from ..app.tab_view import LISTED, TabView
+from ..app.tabs import Tabs
 from . import number_format as fmt
 from .conversations import build_search, results
 from .figures import TOKEN_UNIT

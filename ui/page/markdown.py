@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 
-from ..state.quotes import quotations
+from ..app.quotes import quotations
 from .html import COPY
 
 Mark = Callable[[str, str], tuple[bool, str] | None]

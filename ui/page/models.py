@@ -10,9 +10,9 @@ import gradio as gr
 
 from triforce_core import ClassFit, CuratedModel, DraftChoice, Fit, LoadProgress, ModelFound, ModelInfo, ModelOffer
 
-from ..state.models import DOING, FETCH, LOOK, OFFER, Models
-from ..state.services import Services
-from ..state.tab_view import TabView
+from ..app.models import DOING, FETCH, LOOK, OFFER, Models
+from ..app.services import Services
+from ..app.tab_view import TabView
 from . import number_format as fmt
 from .html import CANCEL, button, card, esc, meter
 from .panel import PRIVATE, Panel, block

@@ -14,12 +14,12 @@ import gradio as gr
 
 from triforce_core import Chapter, Document, DocumentFit, TriForceError, page_ranges, ranges_text
 
-from ..state.collection import Weighing
-from ..state.context_budget import Part, answer_room, fitting_pages
-from ..state.library import Entry, Ranges
-from ..state.services import Services
-from ..state.tab_view import TabView
-from ..state.tabs import Tabs
+from ..app.collection import Weighing
+from ..app.context_budget import Part, answer_room, fitting_pages
+from ..app.library import Entry, Ranges
+from ..app.services import Services
+from ..app.tab_view import TabView
+from ..app.tabs import Tabs
 from . import number_format as fmt
 from .figures import TOKEN_UNIT
 from .html import CANCEL, esc, part_colour

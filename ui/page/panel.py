@@ -17,8 +17,8 @@ import gradio as gr
 from triforce_core import TriForceError
 
 from ..app.queue import Queue
-from ..state.runs import RunStore
-from ..state.tab_view import TabView
+from ..app.runs import RunStore
+from ..app.tab_view import TabView
 
 CLICKS = """
 let armed = '', expiry = 0;  // by deed, not by element: a redraw may come between two clicks

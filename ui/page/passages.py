@@ -16,7 +16,7 @@ from typing import Any
 
 from triforce_core import Document
 
-from ..state.quotes import Place
+from ..app.quotes import Place
 
 PASSAGES = "Most attended passages"
 

@@ -15,12 +15,12 @@ from typing import Any
 
 import gradio as gr
 
-from ..state.accumulator import figures_of
-from ..state.race import LANES, THIRD
-from ..state.runs import Run
-from ..state.services import Services
-from ..state.tab_view import TabView
-from ..state.tabs import Tabs
+from ..app.accumulator import figures_of
+from ..app.race import LANES, THIRD
+from ..app.runs import Run
+from ..app.services import Services
+from ..app.tab_view import TabView
+from ..app.tabs import Tabs
 from . import markdown
 from . import number_format as fmt
 from .figures import RATE, figures_line

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gradio as gr
 
-from ..state.quotes import spot
-from ..state.services import Services
-from ..state.tab_view import TabView
+from ..app.quotes import spot
+from ..app.services import Services
+from ..app.tab_view import TabView
 from .html import esc
 from .panel import Panel, block
 

@@ -10,9 +10,9 @@ import gradio as gr
 
 from triforce_core import TriForceError
 
-from ..state.services import Services
-from ..state.settings import SETTINGS, Settings, from_form
-from ..state.tab_view import TabView
+from ..app.services import Services
+from ..app.settings import SETTINGS, Settings, from_form
+from ..app.tab_view import TabView
 from .engine import engine_section
 from .html import card, esc
 from .panel import PRIVATE, Panel, block

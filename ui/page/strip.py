@@ -11,11 +11,11 @@ import gradio as gr
 
 from triforce_core import Document
 
-from ..state.library import Ranges
-from ..state.page_shares import above
-from ..state.quotes import spot
-from ..state.services import Services
-from ..state.tab_view import TabView
+from ..app.library import Ranges
+from ..app.page_shares import above
+from ..app.quotes import spot
+from ..app.services import Services
+from ..app.tab_view import TabView
 from . import page_names
 from .figures import being_written, shown_answer, shown_key
 from .html import esc, part_colour

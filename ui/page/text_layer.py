@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from triforce_core import PageLayout
 
-from ..state.quotes import Normal, occurrences
+from ..app.quotes import Normal, occurrences
 
 AROUND = (0, 15, 40, 100)  # characters on either side by which one of several places is told
 GAP = 1.2  # line heights: a wider gap between two characters begins another piece of text

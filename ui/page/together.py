@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 import gradio as gr
 
-from ..state.collection import Weighing
-from ..state.library import Entry
-from ..state.services import Services
-from ..state.tab_view import TabView
+from ..app.collection import Weighing
+from ..app.library import Entry
+from ..app.services import Services
+from ..app.tab_view import TabView
 from . import number_format as fmt
 from .html import CANCEL, button, esc
 from .page_choice import DROP_ONE, TOKENS, context_bar

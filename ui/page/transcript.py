@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..state.accumulator import figures_of
-from ..state.conversations import Answer
-from ..state.runs import Run
+from ..app.accumulator import figures_of
+from ..app.conversations import Answer
+from ..app.runs import Run
 from . import markdown, provenance
 from . import number_format as fmt
 from .figures import figures_line

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..app.estimates import Ahead
-from ..state.extraction import Extraction
+from ..app.extraction import Extraction
 from . import number_format as fmt
 
 FOR_READING = "Waiting until “{title}” is read"

@@ -15,10 +15,10 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from ..app.runs import Run
+from ..app.services import Services
 from ..page.chat import inside, wait
 from ..page.panel import pace
-from ..state.runs import Run
-from ..state.services import Services
 
 TICK = 0.1
 NOT_KEPT = {"cache-control": "no-store", "cross-origin-resource-policy": "same-origin"}

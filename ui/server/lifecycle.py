@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from triforce_core import HANDBOOK, ConfigError, EngineConfig, read_document
 
+from ..app import folders as places
+from ..app.arguments import DEFAULT_PORT, Arguments, engine_config
+from ..app.engines import engine_maker
+from ..app.library import MAX_UPLOAD_BYTES
+from ..app.models import model_is_open
+from ..app.services import Services
+from ..app.settings import ENGINE_SETTINGS
+from ..app.tabs import SET_ASIDE, SET_ASIDE_TITLE
 from ..page.html import SENDS_TO
-from ..state import folders as places
-from ..state.arguments import DEFAULT_PORT, Arguments, engine_config
-from ..state.engines import engine_maker
-from ..state.library import MAX_UPLOAD_BYTES
-from ..state.models import model_is_open
-from ..state.services import Services
-from ..state.settings import ENGINE_SETTINGS
-from ..state.tabs import SET_ASIDE, SET_ASIDE_TITLE
 from .access import Access, Door, login_routes, read_keys
 from .bodies import Bodies
 from .connections import PORT_BUSY, PORT_REMEDY, Server

@@ -11,10 +11,10 @@ from starlette.routing import Route
 
 from triforce_core import Document
 
+from ..app.library import Entry
+from ..app.quotes import places, spot
+from ..app.services import Services
 from ..page import text_layer
-from ..state.library import Entry
-from ..state.quotes import places, spot
-from ..state.services import Services
 
 WIDTHS = (160, 800, 1200, 1600, 2400)  # of pictures, so that few are drawn
 MOST_HITS = 200

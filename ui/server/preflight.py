@@ -19,14 +19,14 @@ from triforce_core import (
     __version__,
 )
 
+from ..app import folders
+from ..app.arguments import Arguments, engine_config
+from ..app.engines import engine_maker
+from ..app.models import Models, model_is_open
 from ..page import number_format as fmt
 from ..page.engine import CONTEXT, MODEL, NO_DRAFT
 from ..page.html import APP
 from ..page.number_format import CONTEXT_TOKENS
-from ..state import folders
-from ..state.arguments import Arguments, engine_config
-from ..state.engines import engine_maker
-from ..state.models import Models, model_is_open
 
 ROW_ENGINE = "Engine"
 CANNOT_RUN = "This machine cannot run it: {why}"

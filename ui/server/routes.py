@@ -8,7 +8,7 @@ from starlette.routing import BaseRoute, Route
 
 from .. import api
 from ..api.health import healthz
-from ..state.services import Services
+from ..app.services import Services
 from . import answer_stream, page_routes
 from .access import Access, behind
 

@@ -18,7 +18,7 @@ from little_books import make_document, wait_for
 from tests.scripted_engine import EngineScript
 from triforce_core import SamplingParams
 from ui.api.messages import sampling, shown
-from ui.state.tab_view import TabView
+from ui.app.tab_view import TabView
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 from starlette.routing import Mount
 
+from ui.app import arguments as cli_words
 from ui.server import access
 from ui.server.routes import own_routes
-from ui.state import arguments as cli_words
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "api.md").read_text(encoding="utf-8")
 

@@ -19,14 +19,14 @@ from tests.remote.small_server import SmallServer
 from triforce_core import EngineConfig, RemoteEngine, TriForceError
 from ui.api.models import Models
 from ui.api.problems import Problem
+from ui.app import folders
+from ui.app.services import Services
+from ui.app.tab_view import TabView
 from ui.page import chat as welcome_view
 from ui.page import engine as engine_status_view
 from ui.page import figures as charts
 from ui.page import strip
 from ui.page.layout import _bar
-from ui.state import folders
-from ui.state.services import Services
-from ui.state.tab_view import TabView
 
 ROOT = Path(__file__).resolve().parents[3]
 KEY = "a-key-of-at-least-20-characters"

@@ -14,9 +14,9 @@ from tests.scripted_engine import EngineScript, ScriptedEngine
 from triforce_core import Document, Page, SamplingParams, SpeculationConfig
 from triforce_core.errors import DamagedWeightsError
 from ui.app.jobs import Request, Selection
-from ui.state.runs import Run
-from ui.state.services import Services
-from ui.state.tab_view import TabView
+from ui.app.runs import Run
+from ui.app.services import Services
+from ui.app.tab_view import TabView
 
 
 def answer(services: Services, lent: Document, question: str = "How many ships?", heard=lambda: None) -> Run:

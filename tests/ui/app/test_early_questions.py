@@ -12,11 +12,11 @@ from little_books import make_document, wait_for, write_book
 
 from tests.scripted_engine import ScriptedEngine
 from triforce_core import Document, EngineConfig, TriForceError
+from ui.app import folders as places
+from ui.app import jobs as head_words
+from ui.app.services import DOCUMENT_DELETED, Services
+from ui.app.tab_view import TabView
 from ui.page import chat, wait_line
-from ui.state import folders as places
-from ui.state.services import DOCUMENT_DELETED, Services
-from ui.state.tab_view import TabView
-from ui.words import document_head as head_words
 
 
 class HeldReader:

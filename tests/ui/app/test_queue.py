@@ -14,9 +14,15 @@ from little_books import make_document, read_quickly, wait_for, write_book
 
 from triforce_core import DocumentOpened, EngineConfig, PrefillProgress, TriForceError
 from ui.app import estimates as waiting
+from ui.app import folders as places
+from ui.app import jobs as head_words
 from ui.app import queue as app_queue
 from ui.app import watchdog
+from ui.app.conversations import Conversations
 from ui.app.jobs import Fate, Job, Selection
+from ui.app.questions import NOT_KEPT_MORE
+from ui.app.services import Services
+from ui.app.tab_view import TabView
 from ui.page import chat as live_answer
 from ui.page import document_head as head
 from ui.page import strip as strip_panel
@@ -26,12 +32,6 @@ from ui.page.document_head import READING_SAVED
 from ui.page.export import exported
 from ui.page.page_choice import which
 from ui.page.wait_line import wait_line
-from ui.state import folders as places
-from ui.state.conversations import Conversations
-from ui.state.questions import NOT_KEPT_MORE
-from ui.state.services import Services
-from ui.state.tab_view import TabView
-from ui.words import document_head as head_words
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import pytest
 from little_books import wait_for
 from page_steps import answered, ask, upload
 
+from ui.app.address import NO_CONVERSATION, NO_DOCUMENT
 from ui.page import html as page_words
 from ui.page import reader as reader_words
-from ui.state.address import NO_CONVERSATION, NO_DOCUMENT
 
 pytestmark = pytest.mark.browser
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from page_steps import answered, ask, more, upload
 
+from ui.app.questions import SAME_SEED_TITLE
+from ui.app.suggestions import Suggestions
 from ui.page import conversations as conversation_words
 from ui.page import settings as settings_panel
 from ui.page.transcript import VERSION_BEFORE
-from ui.state.questions import SAME_SEED_TITLE
-from ui.state.suggestions import Suggestions
 
 pytestmark = pytest.mark.browser
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from page_steps import answered, ask, upload
 
+from ui.app.questions import ONE_AT_A_TIME
 from ui.page import chat as chat_words
 from ui.page.citations import QUOTE_MISSING
-from ui.state.questions import ONE_AT_A_TIME
 
 pytestmark = pytest.mark.browser
 

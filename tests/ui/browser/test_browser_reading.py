@@ -10,11 +10,11 @@ import pytest
 from little_books import PASSWORD, make_document, write_book, write_pdf
 from page_steps import PAGES, answered, ask, upload
 
+from ui.app import jobs as head_words
 from ui.page import chat as chat_words
 from ui.page import page_choice as choice_words
 from ui.page import reader as reader_words
 from ui.page.document_head import PASSWORD_TITLE
-from ui.words import document_head as head_words
 
 pytestmark = pytest.mark.browser
 

@@ -9,10 +9,10 @@ import pytest
 from little_books import wait_for, write_book
 
 from tests.scripted_engine import EngineScript
+from ui.app.services import Services
+from ui.app.tab_view import TabView
 from ui.page import markdown
 from ui.page.export import exported
-from ui.state.services import Services
-from ui.state.tab_view import TabView
 
 HOSTILE = (
     "![a](http://evil.example/1.png) ![b][r] <img src=http://evil.example/2 onerror=\"fetch('http://evil.example/3')\">",

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from little_books import wait_for, write_book
 
+from ui.app.address import of_view
+from ui.app.services import Services
+from ui.app.tab_view import TabView
 from ui.page import actions, address
-from ui.state.address import of_view
-from ui.state.services import Services
-from ui.state.tab_view import TabView
 
 
 class Watched:

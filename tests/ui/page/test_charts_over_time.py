@@ -10,12 +10,12 @@ import pytest
 
 from triforce_core import AnswerStats, EngineFacts, Finished, ModelInfo, RoundEvent
 from triforce_core.events import TierCount
+from ui.app import energy
+from ui.app.accumulator import Accumulator, Figures
+from ui.app.conversations import Answer
+from ui.app.services import Services
+from ui.app.trace import Trace
 from ui.page import figures as charts_over_time
-from ui.state import energy
-from ui.state.accumulator import Accumulator, Figures
-from ui.state.conversations import Answer
-from ui.state.services import Services
-from ui.state.trace import Trace
 
 
 def trace(rounds: int = 20, tokens: int = 4, seconds: float = 0.1) -> Trace:

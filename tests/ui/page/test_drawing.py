@@ -10,11 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from ui.app.services import Services
+from ui.app.tab_view import TabView
+from ui.app.tabs import Tabs
 from ui.page import layout
 from ui.page.panel import Panel
-from ui.state.services import Services
-from ui.state.tab_view import TabView
-from ui.state.tabs import Tabs
 
 
 @pytest.mark.parametrize("what", ["key", "draw"])

@@ -14,12 +14,12 @@ from tests.scripted_engine import EngineScript, ScriptedEngine
 from triforce_core import EngineConfig, SnapshotStore
 from triforce_core.kv_cache.snapshot import SnapshotKey
 from triforce_core.kv_cache.versions import BUILTIN_TARGETS
+from ui.app import folders as places
+from ui.app.services import Services
+from ui.app.snapshots import Snapshots, SnapshotSpace
+from ui.app.tab_view import TabView
+from ui.app.tabs import Tabs
 from ui.page import document_head, library
-from ui.state import folders as places
-from ui.state.services import Services
-from ui.state.snapshots import Snapshots, SnapshotSpace
-from ui.state.tab_view import TabView
-from ui.state.tabs import Tabs
 
 
 def save(folder: Path, document: str, tokens: int = 64, model: str = "model") -> int:

@@ -27,13 +27,13 @@ from triforce_core import (
     TriForceError,
 )
 from triforce_core.errors import ModelNotFoundError
+from ui.app import folders
+from ui.app.arguments import Arguments
+from ui.app.models import FETCH, LOOK, OFFER, Models
+from ui.app.services import Services
+from ui.app.tab_view import TabView
 from ui.page import models as models_view
 from ui.server import lifecycle
-from ui.state import folders
-from ui.state.arguments import Arguments
-from ui.state.models import FETCH, LOOK, OFFER, Models
-from ui.state.services import Services
-from ui.state.tab_view import TabView
 
 GIB = 2**30
 EVIL = '<img src=x onerror=alert(1)>"'
@@ -223,7 +223,7 @@ def test_the_tab_looks_anew_after_a_while(models: Models, monkeypatch: pytest.Mo
     wait_for(idle(models))
     assert not models.stale
     later = monotonic() + 31
-    monkeypatch.setattr("ui.state.models.monotonic", lambda: later)
+    monkeypatch.setattr("ui.app.models.monotonic", lambda: later)
     assert models.stale, "files may have come since"
 
 

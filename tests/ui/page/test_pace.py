@@ -8,11 +8,11 @@ import pytest
 from little_books import wait_for
 from page_steps import ask, statistics, upload
 
+from ui.app.runs import Run
+from ui.app.tab_view import TabView
 from ui.page import figures as figure_words
 from ui.page import transcript as chat_words
 from ui.page.panel import BRISK, SPARING, Painter, Panel, pace
-from ui.state.runs import Run
-from ui.state.tab_view import TabView
 
 CHANGES = """() => {
   window.changes = 0;

@@ -14,17 +14,17 @@ from little_books import make_document, wait_for, write_book
 from triforce_core import Chapter, DocumentFit, QuoteEvent, RoundEvent, TriForceError, page_ranges, ranges_text
 from triforce_core.events import QuoteOccurrence, QuotePlace
 from triforce_core.metrics import page_in_file
+from ui.app.accumulator import Accumulator
+from ui.app.context_budget import Part, answer_room
+from ui.app.database import Database
+from ui.app.library import Library
+from ui.app.runs import Run
+from ui.app.services import Services
+from ui.app.tab_view import TabView
 from ui.page import figures as document_strip
 from ui.page import html as charts
 from ui.page import page_choice
 from ui.page.strip import cited_pages
-from ui.state.accumulator import Accumulator
-from ui.state.context_budget import Part, answer_room
-from ui.state.database import Database
-from ui.state.library import Library
-from ui.state.runs import Run
-from ui.state.services import Services
-from ui.state.tab_view import TabView
 
 BOOK = replace(make_document(6), chapters=(
     Chapter(EVIL, 1, 1, 3), Chapter("Inside", 2, 2, 3), Chapter("Second", 1, 3, 5), Chapter("Last", 1, 6, 6)))

@@ -6,11 +6,11 @@ from html import unescape
 
 from triforce_core import Document, Page, RoundEvent
 from triforce_core.events import AttendedChunk, TierCount, TokenChance
+from ui.app.conversations import Answer
+from ui.app.runs import Run
+from ui.app.services import Services
+from ui.app.trace import Trace
 from ui.page import figures, provenance, transcript
-from ui.state.conversations import Answer
-from ui.state.runs import Run
-from ui.state.services import Services
-from ui.state.trace import Trace
 
 EVIL = '<img src=x onerror=alert(1)>"'
 ROUNDS = (

@@ -8,9 +8,9 @@ from threading import Event
 import pytest
 
 from triforce_core import Document, Page
+from ui.app.quotes import LEAST, Found, Normal, Place, QuoteFinder, QuoteFinders, normal, places, quotations, spot
 from ui.page import markdown
 from ui.page.citations import Citations, live, named_page
-from ui.state.quotes import LEAST, Found, Normal, Place, QuoteFinder, QuoteFinders, normal, places, quotations, spot
 
 KEEPER = "The lighthouse keeper counted forty ships before the storm reached the harbour."
 

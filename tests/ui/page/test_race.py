@@ -7,12 +7,12 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from triforce_core import ConfigError, ModelInfo, RoundEvent
+from ui.app import race
+from ui.app.accumulator import Accumulator
+from ui.app.race import LANES, THIRD
+from ui.app.runs import Run
+from ui.app.settings import Settings
 from ui.page import race as race_view
-from ui.state import race
-from ui.state.accumulator import Accumulator
-from ui.state.race import LANES, THIRD
-from ui.state.runs import Run
-from ui.state.settings import Settings
 
 MODEL = ModelInfo("m", "d", "cpu", "", "cpu", "float32", 1024, 1, 1)
 

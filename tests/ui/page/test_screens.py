@@ -18,7 +18,14 @@ from triforce_core import (
     PrefillProgress,
 )
 from triforce_core.worker.status import EngineStatus
+from ui.app import library as library_words
+from ui.app import race
+from ui.app.accumulator import Accumulator, Figures
+from ui.app.conversations import Answer
 from ui.app.jobs import Fate, Job
+from ui.app.page_shares import above
+from ui.app.race import DIFFERS_EXACT
+from ui.app.runs import Run
 from ui.page import chat, document_head, engine, page_choice, page_names, strip, transcript
 from ui.page import figures as charts
 from ui.page import html as page_words
@@ -28,13 +35,6 @@ from ui.page import race as race_view
 from ui.page.html import esc
 from ui.page.passages import LONGEST, PASSAGES, Passage, passages, shown
 from ui.page.strip import bars, intensity
-from ui.state import library as library_words
-from ui.state import race
-from ui.state.accumulator import Accumulator, Figures
-from ui.state.conversations import Answer
-from ui.state.page_shares import above
-from ui.state.race import DIFFERS_EXACT
-from ui.state.runs import Run
 
 FIGURES = Figures(120, 52.3, 0.84, 29, 4.14, {"draft": (67, 55), "retrieval": (55, 44)},
                   {"draft": 80, "retrieval": 20, "bonus": 10, "recovered": 10}, "triforce", "long document",

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from little_books import wait_for, write_book
 
+from ui.app.services import Services
+from ui.app.tab_view import TabView
 from ui.page import document_head, models, settings
 from ui.page import figures as figures_panel
 from ui.page import strip as strip_panel
-from ui.state.services import Services
-from ui.state.tab_view import TabView
 
 
 def test_how_many_words_a_token_is_was_measured_on_the_document(services: Services, tmp_path: Path) -> None:

@@ -20,15 +20,15 @@ from little_books import read_quickly, wait_for, write_book
 
 from tests.documents import hostile
 from triforce_core import EngineClient, EngineConfig, read_document
+from ui.app import folders as places
+from ui.app.runs import ENDED, Run
+from ui.app.services import Services
+from ui.app.tab_view import TabView
 from ui.page import chat, layout, library
 from ui.page import document_head as head
 from ui.page import figures as figures_panel
 from ui.page import strip as strip_panel
 from ui.page.panel import Painter
-from ui.state import folders as places
-from ui.state.runs import ENDED, Run
-from ui.state.services import Services
-from ui.state.tab_view import TabView
 
 FULL = os.environ.get("TRIFORCE_SOAK") == "full"
 DOCUMENTS, QUESTIONS = (100, 500) if FULL else (6, 36)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 from triforce_core import Document, Page
+from ui.app.conversations import Answer, Conversation
+from ui.app.quotes import QuoteFinders
 from ui.page import citations as chat_words
 from ui.page import export, markdown, transcript
 from ui.page.citations import Citations, no_passage
-from ui.state.conversations import Answer, Conversation
-from ui.state.quotes import QuoteFinders
 
 GOOD, BAD = "The keeper counted forty ships.", "Quantum **computers** factor `n` gates!"
 ANSWER = f"{GOOD} {BAD}\n\n- One more: *{BAD}* And “{GOOD}”"

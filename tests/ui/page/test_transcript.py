@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ui.app.conversations import Answer
 from ui.page import transcript
-from ui.state.conversations import Answer
 
 QUOTE = {"number": 0, "start": 1, "end": 10, "closed": True, "count": 1, "occurrences": [],
          "before": "It <was> dark.", "after": "He left."}

@@ -11,7 +11,7 @@ import pytest
 UI = Path(__file__).resolve().parents[3] / "ui"
 
 
-@pytest.mark.parametrize("path", sorted([*UI.glob("page/*.py"), *UI.glob("words/*.py")]),
+@pytest.mark.parametrize("path", sorted([*UI.glob("page/*.py"), *UI.glob("app/*.py")]),
                          ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_every_name_is_given_once(path: Path) -> None:
     names = Counter(name.id for line in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(line, ast.Assign)

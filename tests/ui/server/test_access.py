@@ -22,11 +22,11 @@ from little_books import read_quickly
 
 from tests.scripted_engine import EngineScript, ScriptedEngine
 from triforce_core import ConfigError, EngineConfig
+from ui.app import folders as places
+from ui.app.services import Services
 from ui.page import library as library_words
 from ui.server import routes
 from ui.server.access import KEY_VARIABLE, Access, Patience, read_keys
-from ui.state import folders as places
-from ui.state.services import Services
 
 KEY, USER, OTHER, PASSWORD = "k" * 32, "ana", "bob", "correct horse"
 WAITS: list[float] = []

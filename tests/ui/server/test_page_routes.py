@@ -8,8 +8,8 @@ import pytest
 from little_books import wait_for, write_book, write_pdf
 from page_client import client, testclient
 
+from ui.app.services import Services
 from ui.server.routes import own_routes
-from ui.state.services import Services
 
 
 def add(services: Services, path: Path) -> str:

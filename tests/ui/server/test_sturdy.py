@@ -48,7 +48,7 @@ from pathlib import Path
 import ui
 from tests.scripted_engine import ScriptedEngine
 from ui.server import lifecycle
-from ui.state.tab_view import TabView
+from ui.app.tab_view import TabView
 opened = lifecycle.launch
 def launch(services, *more, **named):
     page = opened(services, *more, **named)

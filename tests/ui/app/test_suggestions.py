@@ -11,9 +11,9 @@ from little_books import wait_for, write_book
 from tests.scripted_engine import EngineScript
 from triforce_core import SamplingParams, SpeculationConfig
 from ui.app.jobs import Request
-from ui.state.services import Services
-from ui.state.suggestions import MOST, Suggestions
-from ui.state.tab_view import TabView
+from ui.app.services import Services
+from ui.app.suggestions import MOST, Suggestions
+from ui.app.tab_view import TabView
 
 
 @pytest.fixture

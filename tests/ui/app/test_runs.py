@@ -16,9 +16,9 @@ from triforce_core import (
     metrics,
 )
 from triforce_core.events import AttendedChunk, QuoteOccurrence, QuotePlace, TierCount
+from ui.app.accumulator import Accumulator
+from ui.app.runs import Run, RunStore
 from ui.page.transcript import quoting
-from ui.state.accumulator import Accumulator
-from ui.state.runs import Run, RunStore
 
 
 def folded(*events) -> Accumulator:

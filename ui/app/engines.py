@@ -23,8 +23,11 @@ from triforce_core import (
     Turn,
 )
 
-from ..words import command_line as cli_words
 from .arguments import Arguments
+
+NEEDS_URL = "--engine remote has no server"
+NEEDS_URL_REMEDY = "Give its address with --base-url http://HOST:PORT/v1."
+URL_UNUSED = "--base-url and --remote-model belong to --engine remote"
 
 
 class Engine(Protocol):
@@ -44,10 +47,10 @@ def engine_maker(arguments: Arguments) -> Callable[[EngineConfig], Any]:
     """Configuration -> engine. Raises ConfigError."""
     if arguments.engine == "remote":
         if not arguments.base_url:
-            raise ConfigError(cli_words.NEEDS_URL, remedy=cli_words.NEEDS_URL_REMEDY)
+            raise ConfigError(NEEDS_URL, remedy=NEEDS_URL_REMEDY)
         make = partial(RemoteEngine, url=arguments.base_url, model=arguments.remote_model)
         make(EngineConfig())  # an address that cannot be one is refused before anything starts
         return make
     if arguments.base_url or arguments.remote_model:
-        raise ConfigError(cli_words.URL_UNUSED, remedy=cli_words.NEEDS_URL_REMEDY)
+        raise ConfigError(URL_UNUSED, remedy=NEEDS_URL_REMEDY)
     return EngineClient

@@ -11,12 +11,12 @@ from little_books import wait_for, write_book
 from tests.scripted_engine import EngineScript, ScriptedEngine
 from triforce_core import EngineConfig, SnapshotStore
 from triforce_core.kv_cache.snapshot import SnapshotKey
+from ui.app import folders as places
+from ui.app.search import search
+from ui.app.services import CONVERSATION_DELETED, DOCUMENT_DELETED, Services
+from ui.app.tab_view import TabView
 from ui.page.export import exported
 from ui.page.transcript import STOPPED, transcript
-from ui.state import folders as places
-from ui.state.search import search
-from ui.state.services import CONVERSATION_DELETED, DOCUMENT_DELETED, Services
-from ui.state.tab_view import TabView
 
 
 @pytest.fixture

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from triforce_core import READERS, Document, EncryptedDocumentError, TriForceError
 
-from ..words import chat as chat_words
-from ..words import document_head as head_words
+from .jobs import READING_CANCELLED, UNEXPECTED
 from .library import Entry, Library
 
 log = logging.getLogger(__name__)
@@ -90,8 +89,8 @@ class TextExtractor:
             now.cancelled.set()
             del self.extractions[document]
             self.version += 1
-            self._library.mark(now.entry, "failed", head_words.READING_CANCELLED)
-        self._failed(document, head_words.READING_CANCELLED)
+            self._library.mark(now.entry, "failed", READING_CANCELLED)
+        self._failed(document, READING_CANCELLED)
 
     def close(self) -> None:
         """End all; what was under way starts anew with the app."""
@@ -136,7 +135,7 @@ class TextExtractor:
         except Exception as error:
             if not extraction.cancelled.is_set():
                 log.exception("extraction failed")
-            text = chat_words.UNEXPECTED.format(kind=type(error).__name__)
+            text = UNEXPECTED.format(kind=type(error).__name__)
         self._end(extraction, state, text)
 
     def _end(self, extraction: Extraction, state: str, error: str) -> None:

@@ -3,7 +3,7 @@ other pages than were asked about, nothing is drawn for others, and no question 
 
 The engine moves only when the walk lets it, so that a seed is always the same walk. The long one:
 
-    WALK_STEPS=10000 python -m pytest tests/ui/state/test_walk.py -s
+    WALK_STEPS=10000 python -m pytest tests/ui/app/test_walk.py -s
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from held_engine import Held, quick_script, wait_for_text
 from little_books import make_document, wait_for
 
 from triforce_core import Document, EngineConfig, Page, TriForceError, merge_ranges
+from ui.app import folders as places
+from ui.app import queue as choice_words
+from ui.app.runs import Run
+from ui.app.services import Services
+from ui.app.tab_view import TabView
 from ui.page import strip as strip_panel
-from ui.state import folders as places
-from ui.state.runs import Run
-from ui.state.services import Services
-from ui.state.tab_view import TabView
-from ui.words import page_choice as choice_words
 
 STEPS = int(os.environ.get("WALK_STEPS", "400"))
 SEEDS = (1, 2, 3)

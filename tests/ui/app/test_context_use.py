@@ -9,12 +9,12 @@ from little_books import read_quickly, wait_for
 
 from tests.scripted_engine import EngineScript, ScriptedEngine
 from triforce_core import EngineConfig, TriForceError
+from ui.app import folders as places
+from ui.app.context_budget import LEAST_ANSWER, ContextUse
+from ui.app.services import Services
+from ui.app.tab_view import TabView
 from ui.page import conversations as conversation_words
 from ui.page.conversations import context_menu, context_note
-from ui.state import folders as places
-from ui.state.context_budget import LEAST_ANSWER, ContextUse
-from ui.state.services import Services
-from ui.state.tab_view import TabView
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ import pytest
 from little_books import make_document, write_book
 
 from triforce_core import DocumentOpened, TriForceError
+from ui.app.conversations import Conversations
+from ui.app.database import Database
+from ui.app.library import Library
+from ui.app.queue import APP_ENDED
 from ui.page.library import NOT_READ, about
-from ui.state.conversations import Conversations
-from ui.state.database import Database
-from ui.state.library import Library
-from ui.words.chat import APP_ENDED
 
 
 @pytest.fixture

@@ -24,15 +24,15 @@ from tests.scripted_engine import EngineScript, ScriptedEngine
 from triforce_core import EngineConfig, NotEnoughDiskError
 from triforce_core import __main__ as command
 from ui import api
+from ui.app import folders as places
+from ui.app.conversations import Answer
+from ui.app.database import Database
+from ui.app.folders import FolderError, Hold, InUseError
+from ui.app.runs import Run
+from ui.app.services import Services
+from ui.app.tab_view import TabView
 from ui.page import document_head, layout
 from ui.page.panel import safely
-from ui.state import folders as places
-from ui.state.conversations import Answer
-from ui.state.database import Database
-from ui.state.folders import FolderError, Hold, InUseError
-from ui.state.runs import Run
-from ui.state.services import Services
-from ui.state.tab_view import TabView
 
 SMALL = 8 << 20  # bytes of the disk that is filled
 

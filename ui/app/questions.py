@@ -13,14 +13,13 @@ from collections.abc import Iterator
 
 from triforce_core import TriForceError
 
-from ..app.jobs import Request, Selection
-from ..app.queue import Queue
-from ..words import page_choice as choice_words
 from . import race
 from .context_budget import ContextUse, taken
 from .conversations import Answer, Conversation, Conversations
 from .instructions import Instructions
+from .jobs import Request, Selection
 from .library import PHASES, Entry, Library
+from .queue import CHOOSE_PAGES_ABOVE, NOT_ALL_FITS, Queue
 from .runs import Run, RunStore
 from .settings import Settings
 from .tab_view import TabView
@@ -69,7 +68,7 @@ class Questions:
         if not question:
             return None
         if (entry.id, entry.ranges) in self._queue.too_long:
-            raise Refusal(choice_words.NOT_ALL_FITS, remedy=choice_words.CHOOSE_PAGES_ABOVE)
+            raise Refusal(NOT_ALL_FITS, remedy=CHOOSE_PAGES_ABOVE)
         with self._lock, _database_told():
             self._one_at_a_time(view)
             self._instructions.check(view)

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from triforce_core import EngineConfig, PageImages, TriForceError, page_ranges, ranges_text
 
-from ..app.jobs import Selection
-from ..app.queue import Queue
 from . import settings as settings_store
 from .collection import DocumentCollection
 from .context_budget import ContextUse, conversation_tokens
@@ -20,9 +18,11 @@ from .engines import Engine
 from .extraction import Reader, TextExtractor
 from .folders import Folders
 from .instructions import Instructions
+from .jobs import Selection
 from .library import PART_MISSING, Entry, Library
 from .models import Models
 from .questions import Questions, Refusal
+from .queue import Queue
 from .quotes import QuoteFinders
 from .runs import Run, RunStore
 from .settings import Settings

@@ -8,11 +8,11 @@ import pytest
 from little_books import make_document, wait_for, write_book
 
 from triforce_core import Document, Page
+from ui.app import languages
+from ui.app.library import Library
+from ui.app.services import Services
 from ui.page import library as library_view
 from ui.page.library import in_words
-from ui.state import languages
-from ui.state.library import Library
-from ui.state.services import Services
 
 TEXTS = {
     "en": "It was the best of times, it was the worst of times, and the keeper of the house had no idea of what was to "

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from triforce_core import DocumentFit, TriForceError
 
-from ..app.estimates import LETTERS_A_TOKEN
-from ..app.queue import Queue
 from .context_budget import Part, answer_room, fitting_pages
+from .estimates import LETTERS_A_TOKEN
 from .library import PART_MISSING, Entry, Library, Ranges
+from .queue import Queue
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,15 @@ from little_books import make_document, wait_for, write_book, write_pdf
 from page_client import client
 
 from triforce_core import EngineConfig, TriForceError
+from ui.app.collection import Weighing
+from ui.app.context_budget import Part
+from ui.app.services import NEW_TALK, Services
+from ui.app.tab_view import TabView
 from ui.page import citations, document_head, library, together
 from ui.page import page_choice as choice_words
 from ui.page import strip as document_strip_view
 from ui.page.export import exported
 from ui.page.together import DROP_MORE, ROOM_UNKNOWN
-from ui.state.collection import Weighing
-from ui.state.context_budget import Part
-from ui.state.services import NEW_TALK, Services
-from ui.state.tab_view import TabView
 
 
 @pytest.fixture

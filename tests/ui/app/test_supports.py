@@ -10,8 +10,8 @@ from little_books import wait_for, write_book
 
 from tests.scripted_engine import EngineScript
 from triforce_core import EvidenceClient
-from ui.state.services import Services
-from ui.state.tab_view import TabView
+from ui.app.services import Services
+from ui.app.tab_view import TabView
 
 FREE = "The keeper of Ness 3 counted 301 ships. Quantum computers factor large integers with many gates."
 

@@ -14,10 +14,10 @@ from collections.abc import Callable, Collection
 
 from triforce_core import SamplingParams, SpeculationConfig, TriForceError
 
-from ..app.jobs import Request, Selection
-from ..app.queue import Queue
 from .conversations import Conversations
+from .jobs import Request, Selection
 from .library import Entry, Library
+from .queue import Queue
 from .runs import Run
 from .starters import STARTER_WHOLE, starters
 

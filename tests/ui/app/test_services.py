@@ -13,17 +13,17 @@ from little_books import PASSWORD, read_quickly, wait_for, write_book
 
 from tests.scripted_engine import EngineScript, ScriptedEngine
 from triforce_core import EngineClient, EngineConfig, TriForceError
+from ui.app import engine_holder as chat_words
+from ui.app import folders as places
+from ui.app import jobs as head_words
 from ui.app import queue, watchdog
+from ui.app.questions import ONE_AT_A_TIME
+from ui.app.queue import APP_ENDED
+from ui.app.services import Services
+from ui.app.settings import Settings
+from ui.app.tab_view import TabView
 from ui.page import document_head
 from ui.page import engine as engine_words
-from ui.state import folders as places
-from ui.state.questions import ONE_AT_A_TIME
-from ui.state.services import Services
-from ui.state.settings import Settings
-from ui.state.tab_view import TabView
-from ui.words import chat as chat_words
-from ui.words import document_head as head_words
-from ui.words import page_choice as choice_words
 
 
 def opened(services: Services, tmp_path: Path, name: str = "a.txt", pages: int = 6) -> TabView:
@@ -185,7 +185,7 @@ def test_too_long_asks_for_pages(services: Services, tmp_path: Path, script: Eng
     fit = services.queue.fits[entry.id]
     ((first, last),) = services.collection.suggestion(entry)
     assert sum(fit.page_tokens[first - 1 : last]) <= fit.max_tokens < fit.tokens
-    with pytest.raises(TriForceError, match=choice_words.NOT_ALL_FITS):  # at once: no conversation begins with it
+    with pytest.raises(TriForceError, match=queue.NOT_ALL_FITS):  # at once: no conversation begins with it
         services.ask(view, "Anything?")
     assert view.conversation is None and services.conversations.of(entry.id) == []
     with pytest.raises(TriForceError):
@@ -273,7 +273,7 @@ def test_closing_ends_everything_soon(tmp_path: Path) -> None:
     run = services.ask(view, "How many?")
     wait_for(lambda: run.accumulator.text)
     services.close()
-    assert (run.state, run.error) == ("failed", chat_words.APP_ENDED) and run.accumulator.text
+    assert (run.state, run.error) == ("failed", APP_ENDED) and run.accumulator.text
     assert not [thread for thread in threading.enumerate() if thread.name == "engine-queue" and thread.is_alive()
                 and thread is services.queue._thread]
 

@@ -9,13 +9,13 @@ import pytest
 from little_books import wait_for, write_book
 
 if TYPE_CHECKING:  # see tests/ui/conftest.py
-    from ui.state.services import Services
-    from ui.state.tab_view import TabView
+    from ui.app.services import Services
+    from ui.app.tab_view import TabView
 
 
 @pytest.fixture
 def view(services: Services, tmp_path: Path) -> TabView:
-    from ui.state.tab_view import TabView
+    from ui.app.tab_view import TabView
 
     view = TabView()
     services.add(view, [(write_book(tmp_path, "book.txt", 4), "book.txt")])

@@ -7,7 +7,7 @@ from typing import Any
 
 from triforce_core import EvidenceClient, metrics
 
-from ..app.jobs import Selection
+from .jobs import Selection
 
 log = logging.getLogger(__name__)
 

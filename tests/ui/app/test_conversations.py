@@ -14,6 +14,14 @@ import pytest
 from little_books import make_document, wait_for, write_book
 
 from triforce_core import Document, Page, TriForceError
+from ui.app import search, starters
+from ui.app.conversations import Conversation, Conversations
+from ui.app.database import Database
+from ui.app.library import Library
+from ui.app.questions import SAME_SEED_TITLE
+from ui.app.services import Services
+from ui.app.settings import Settings
+from ui.app.tab_view import LISTED, TabView
 from ui.page import chat, export
 from ui.page import conversations as talks_panel
 from ui.page import figures as figures_panel
@@ -22,14 +30,6 @@ from ui.page import library as library_panel
 from ui.page import strip as strip_panel
 from ui.page.export import exported
 from ui.page.panel import Painter
-from ui.state import search, starters
-from ui.state.conversations import Conversation, Conversations
-from ui.state.database import Database
-from ui.state.library import Library
-from ui.state.questions import SAME_SEED_TITLE
-from ui.state.services import Services
-from ui.state.settings import Settings
-from ui.state.tab_view import LISTED, TabView
 
 EVIL = '<img src=x onerror=alert(1)> ![a](http://evil.example/?q=1) <script>alert(1)</script>'
 

@@ -14,10 +14,10 @@ from little_books import wait_for
 from triforce_core import READERS, Document, EncryptedDocumentError, Page
 from triforce_core.documents import ReadCancelled
 from triforce_core.errors import DamagedDocumentError
-from ui.state.database import Database
-from ui.state.extraction import TextExtractor
-from ui.state.library import Entry, Library
-from ui.words import document_head as head_words
+from ui.app import jobs as head_words
+from ui.app.database import Database
+from ui.app.extraction import TextExtractor
+from ui.app.library import Entry, Library
 
 FILES = 5
 

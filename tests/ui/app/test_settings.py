@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from triforce_core import ConfigError
+from ui.app import settings
+from ui.app.settings import PRESETS, Settings
 from ui.page import settings as preset_words
 from ui.page.settings import ORDER
-from ui.state import settings
-from ui.state.settings import PRESETS, Settings
 
 
 def form(**changes):
