@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -23,6 +24,15 @@ def call(url: str, body: object = None) -> Any:
         return json.load(answer)
 
 
+def listed(files: str) -> Any:
+    """Return the handbook's record once it stands in the library: it is added after the page's address is printed."""
+    until = time.monotonic() + PATIENCE
+    while not (found := call(files)["data"]):
+        assert time.monotonic() < until, "the handbook never came into the library"
+        time.sleep(0.2)
+    return found[0]
+
+
 def main(command: str) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -34,7 +44,7 @@ def main(command: str) -> None:
         line = process.stdout.readline()
         assert f":{port}/" in line, f"{command} did not start: {line!r}"
         base = f"http://127.0.0.1:{port}/v1"
-        (handbook,) = call(f"{base}/files")["data"]
+        handbook = listed(f"{base}/files")
         content = [{"type": "file", "file": {"file_id": handbook["id"]}}, {"type": "text", "text": QUESTION}]
         found = call(f"{base}/chat/completions", {"model": "builtin", "messages": [
             {"role": "user", "content": content}]})["choices"][0]["message"]["content"]
