@@ -14,7 +14,7 @@ import sqlite3
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -54,7 +54,6 @@ Ranges = tuple[tuple[int, int], ...]  # pages first..last, counted from 1, in or
 EXTENSIONS = (".pdf", ".txt", ".md", ".markdown", ".rst", ".html", ".htm", ".docx", ".epub")
 MAX_UPLOAD_BYTES = 500 << 20
 MOST_PARTS = 20  # documents that are read together
-STATES = ("new", "extracting", "locked", "failed", "ready")
 
 
 @dataclass(frozen=True)
@@ -362,14 +361,3 @@ class Library:
 def _entry(row: sqlite3.Row) -> Entry:
     return Entry(**(dict(row) | {name: tuple(json.loads(row[name]))
                                  for name in ("warnings", "notes", "readings", "parts")}))
-
-
-def add_all(library: Library, paths: Iterable[Path]) -> tuple[list[Entry], list[str]]:
-    """Add several files; what could not be added comes back as sentences."""
-    added, problems = [], []
-    for path in paths:
-        try:
-            added.append(library.add(path))
-        except TriForceError as error:
-            problems.append(str(error))
-    return added, problems
