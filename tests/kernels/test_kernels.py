@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from triforce_core.kernels import REFERENCE, Kernels, choose_kernels, gpu, sdpa, values_transposed
+from triforce_core.kernels import REFERENCE, Kernels, choose_kernels, torch_ops, values_transposed
 from triforce_core.kernels import cpu as cpu_kernels
 from triforce_core.kernels.reference import visible
 
 torch.set_num_threads(1)  # products this small only wait for each other
 CPU = choose_kernels(torch.device("cpu"))
-GPU = replace(REFERENCE, rms_norm=gpu.rms_norm, rotate=gpu.rotate, swiglu=gpu.swiglu)  # plain torch: runs here too
+GPU = replace(REFERENCE, rms_norm=torch_ops.rms_norm, rotate=torch_ops.rotate, swiglu=torch_ops.swiglu)  # runs here too
 DTYPES = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
 
 
@@ -118,7 +118,7 @@ def test_attention(dtype: torch.dtype, group: int, n: int, masked: bool, blocks:
     for length in (n, max(n, 61), 80):
         for mass_rows in (0, 1, 4, n):
             expected, expected_mass = REFERENCE.attention(queries, keys, values, length, mask, mass_rows, 8)
-            for attention in (CPU.attention, sdpa.attention):
+            for attention in (CPU.attention, torch_ops.attention):
                 found, mass = attention(queries, keys, values, length, mask, mass_rows, 8)
                 assert_near(found, expected, DTYPES[dtype])
                 if mass_rows == 0:

@@ -20,6 +20,7 @@ from triforce_core.kernels import (
     triton_linear,
     triton_narrow,
     triton_parts,
+    triton_products,
 )
 
 # Bytes a program may have (CUDA C++ Programming Guide, technical specifications by compute capability):
@@ -109,5 +110,5 @@ def test_products_with_weights_in_few_bits(arch: int, bits: int, share: int, off
                      **dict.fromkeys(("squares", *triton_linear._ENDS, *absent))}
         pointers = (f"x:bf16 weights:{'i8' if bits == 8 else 'u8'} scales:fp32 offsets:fp32 subs:i32 out:bf16 "
                     "partial:fp32 tickets:i32")
-        used = shared_bytes(triton_linear._product, pointers, constants, arch, triton_linear.WARPS, "eps")
+        used = shared_bytes(triton_products.product, pointers, constants, arch, triton_linear.WARPS, "eps")
         assert 0 < used <= MOST[arch]

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from triforce_core.config import EngineConfig
+from triforce_core.device.bandwidth import modelled_rate
 from triforce_core.device.memory_plan import Room, Weights, Wish, longest_plan
-from triforce_core.device.speed import modelled_rate
 from triforce_core.engine import memory
 from triforce_core.events import CuratedModel
 from triforce_core.kernels import compiled

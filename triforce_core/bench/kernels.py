@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .. import flags
 from ..device.bandwidth import copy_rate, timed
-from ..kernels import KV_BITS, choose_kernels, row_bytes, sdpa, to_rows
+from ..kernels import KV_BITS, choose_kernels, row_bytes, to_rows, torch_ops
 
 HEADS = {"mha": (32, 1), "gqa": (8, 4)}  # KV heads, query heads of each: llama2-7b, llama3-8b
 _DIM = 128
@@ -93,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for kind, tokens, rows in ((kind, tokens, rows) for kind in HEADS for tokens in given.tokens
                                for rows in given.rows):
         kernels = [(own.name, own.attention, 0), (f"{own.name}, with mass", own.attention, rows)]
-        for name, attention, mass in kernels + ([("sdpa", sdpa.attention, 0)] if given.kv == "same" else []):
+        for name, attention, mass in kernels + ([("sdpa", torch_ops.attention, 0)] if given.kv == "same" else []):
             told(kind, name, tokens, rows, attention_seconds(attention, kind, tokens, rows, mass, given.kv))
         if own.indexed_attention is not None and given.budget < tokens:
             told(kind, "chosen", given.budget, rows,

@@ -1,4 +1,4 @@
-"""How much memory there is at this moment, holding to a limit, and what to do when it has run out. Knows no models."""
+"""Read the memory that is free at this moment, hold to a limit, and free some when it has run out. Knows no models."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def require_gpus(wanted: int, on_cpu: bool) -> None:
 
 
 def open_meeting() -> tuple[socket.socket, int]:
-    """Where the ranks will find each other: a socket that only this machine can reach, and its port."""
+    """Open the place where the ranks will find each other: a socket that only this machine can reach, and its port."""
     listener = socket.socket()
     listener.bind((_LOCAL, 0))
     listener.listen()

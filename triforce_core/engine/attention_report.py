@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..device.shard import ALONE, Shard
-from ..device.side_stream import later
+from ..device.streams import later
 from ..events import PageSpan
 
 MASS_ROWS = 16  # newest rows of a full pass by which chunks are chosen

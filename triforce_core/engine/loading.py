@@ -12,11 +12,11 @@ import torch
 
 from ..assets import BUILTIN_FOLDER
 from ..config import BUILTIN, EngineConfig
+from ..device.bandwidth import modelled_rate
 from ..device.capability import choose_threads, read_capability, thread_limit
 from ..device.memory import give_back, limit_device_memory, ran_out, return_freed
 from ..device.memory_plan import Weights
 from ..device.shard import ALONE, Shard
-from ..device.speed import modelled_rate
 from ..errors import ConfigError, ModelNotFoundError, NotEnoughMemoryError, TokenizerMismatchError
 from ..events import Fit, LoadProgress, MemoryPlan, ModelInfo
 from ..kernels import (

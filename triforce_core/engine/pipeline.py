@@ -8,9 +8,8 @@ from typing import Protocol
 
 from torch import Tensor
 
-from ..device.side_stream import SideStream
-from ..device.stage_clock import StageClock
-from ..device.threads import single_thread
+from ..device.capability import single_thread
+from ..device.streams import SideStream, StageClock
 from ..events import PrefillProgress
 from ..kv_cache.cross_model import CrossModelCache
 from ..kv_cache.full import FullCache

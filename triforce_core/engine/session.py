@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from ..config import SamplingParams, SpeculationConfig
-from ..device.stage_clock import Moment
+from ..device.streams import Moment
 from ..errors import ContextTooLongError
 from ..events import Finished, FinishReason, PrefillProgress, QuoteEvent, RoundEvent, TextDelta, Turn
 from ..evidence.answering import AnswerPlan

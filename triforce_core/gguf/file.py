@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """Where a tensor lies. shape: as PyTorch writes it, rows first. offset: bytes from the start of its file."""
+    """The place of a tensor. shape: as PyTorch writes it, rows first. offset: bytes from the start of its file."""
 
     name: str
     kind: BlockType
@@ -172,7 +172,7 @@ class _Header:
         return DamagedWeightsError(f"{self.path.name} is damaged or incomplete: {what}", remedy=_AGAIN)
 
     def _take(self, nbytes: int) -> int:
-        """Where the next bytes begin; they are there."""
+        """Return where the next bytes begin, after a check that they are there."""
         at = self._at
         if nbytes > len(self._bytes) - at:
             what = "it ends within its header" if len(self._bytes) == self._size else "its header is over 256 MiB"
@@ -185,7 +185,7 @@ class _Header:
         return struct.unpack_from(form, self._bytes, self._take(struct.calcsize(form)))[0]
 
     def _count(self, what: str, least: int) -> int:
-        """How many things follow, each of at least so many bytes."""
+        """Read how many things follow, each of at least so many bytes."""
         count = self._number("Q")
         if count > (len(self._bytes) - self._at) // least + 1:
             raise self._damage(f"it promises {count:,} {what}, for which it is too short")

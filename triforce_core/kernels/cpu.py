@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import reference, sdpa
+from . import reference, torch_ops
 from .reference import Linear, chunk_mass, visible
 
 _INT8_WIDTH = 16  # the int8 product reads so many inputs at a time (seen: SIGSEGV where they are no multiple)
@@ -36,18 +36,6 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 @lru_cache(maxsize=64)
 def _number(value: float) -> Tensor:
     return torch.tensor(value)
-
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """See reference.rotate."""
-    x = x.float()
-    return x.roll(x.shape[-1] // 2, -1).mul_(sin).addcmul_(x, cos)
-
-
-def swiglu(gate_up: Tensor) -> Tensor:
-    """See reference.swiglu; stays in the type of its input."""
-    half = gate_up.shape[-1] // 2
-    return F.silu(gate_up[:, :half]).mul_(gate_up[:, half:])
 
 
 def make_linear(data: Tensor, scale: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> Linear:
@@ -92,7 +80,7 @@ class Attention:
     ) -> tuple[Tensor, Tensor | None]:
         n, num_heads, dim = queries.shape
         if keys.dtype == torch.float32 and n >= _FUSED_ROWS:
-            return sdpa.attention(queries, keys, values, length, staged_mask, mass_rows, chunk_size)
+            return torch_ops.attention(queries, keys, values, length, staged_mask, mass_rows, chunk_size)
         heads, slots = keys.shape[:2]
         group = num_heads // heads
         scaled = (queries * dim**-0.5).to(keys.dtype).view(n, heads, group, dim)

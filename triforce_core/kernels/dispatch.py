@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from . import cpu, gpu, kv_rows, native, reference, sdpa
+from . import cpu, kv_rows, native, reference, torch_ops
 from .library import compiled
 from .reference import AddNorm, Linear
 
@@ -73,9 +73,11 @@ REFERENCE = Kernels("reference", reference.rms_norm, reference.adding(reference.
 def choose_kernels(device: torch.device) -> Kernels:
     """The fastest implementation for ``device``; the CPU's has scratch memory of its own: one per model."""
     if device.type == "cpu":
-        return Kernels("cpu", cpu.rms_norm, reference.adding(cpu.rms_norm), cpu.rotate, cpu.swiglu, native.make_linear,
-                       native.Attention(), attends_rows=native.attends_rows, make_grouped=native.make_grouped,
-                       probs=native.probs if compiled().library is not None else None, probs_width=sys.maxsize)
+        return Kernels(
+            "cpu", rms_norm=cpu.rms_norm, add_rms_norm=reference.adding(cpu.rms_norm), rotate=torch_ops.rotate,
+            swiglu=torch_ops.swiglu, make_linear=native.make_linear, attention=native.Attention(),
+            attends_rows=native.attends_rows, make_grouped=native.make_grouped,
+            probs=native.probs if compiled().library is not None else None, probs_width=sys.maxsize)
     if device.type == "cuda" and find_spec("triton") is not None:
         from . import (
             triton_attention,
@@ -87,18 +89,20 @@ def choose_kernels(device: torch.device) -> Kernels:
             triton_rows,
         )
 
-        return Kernels("triton", gpu.rms_norm, triton_ops.add_rms_norm, triton_ops.rotate, triton_ops.swiglu,
-                       triton_dense.make_linear, triton_attention.attention, triton_attention.HEAD_DIMS,
-                       triton_attention.MAX_ROWS, triton_indexed.attention, triton_ops.rotate_and_write,
-                       triton_linear.quantize_linear, (torch.bfloat16,) if _rounds(device) else (),
-                       triton_ops.look_ahead,
-                       probs=triton_probs.probs, pick=triton_probs.pick, reject=triton_probs.reject,
-                       probs_width=triton_probs.MOST, confidence=triton_probs.confidence,
-                       attends_rows=triton_attention.attends_rows, unpack_rows=triton_rows.unpack,
-                       make_grouped=triton_dense.make_grouped,
-                       batch_invariant_rows=triton_attention.batch_invariant_rows)
-    return Kernels("torch", gpu.rms_norm, reference.adding(gpu.rms_norm), gpu.rotate, gpu.swiglu, reference.make_linear,
-                   sdpa.attention)
+        return Kernels(
+            "triton", rms_norm=torch_ops.rms_norm, add_rms_norm=triton_ops.add_rms_norm, rotate=triton_ops.rotate,
+            swiglu=triton_ops.swiglu, make_linear=triton_dense.make_linear, attention=triton_attention.attention,
+            device_lengths=triton_attention.HEAD_DIMS, max_rows=triton_attention.MAX_ROWS,
+            indexed_attention=triton_indexed.attention, rotate_and_write=triton_ops.rotate_and_write,
+            quantize_linear=triton_linear.quantize_linear,
+            quantized_types=(torch.bfloat16,) if _rounds(device) else (), look_ahead=triton_ops.look_ahead,
+            probs=triton_probs.probs, pick=triton_probs.pick, reject=triton_probs.reject,
+            probs_width=triton_probs.MOST, confidence=triton_probs.confidence, make_grouped=triton_dense.make_grouped,
+            attends_rows=triton_attention.attends_rows, unpack_rows=triton_rows.unpack,
+            batch_invariant_rows=triton_attention.batch_invariant_rows)
+    return Kernels("torch", rms_norm=torch_ops.rms_norm, add_rms_norm=reference.adding(torch_ops.rms_norm),
+                   rotate=torch_ops.rotate, swiglu=torch_ops.swiglu, make_linear=reference.make_linear,
+                   attention=torch_ops.attention)
 
 
 def heaviest(scores: Tensor, wanted: int) -> Tensor:
@@ -137,7 +141,7 @@ def keeps_groups(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 def groups_missing(device: torch.device) -> str:
-    """Why it does not on this device, in a few words; empty: it does."""
+    """Return why it does not on this device, in a few words; empty: it does."""
     if device.type == "cpu":
         return "" if compiled().library is not None else f"kernels: {compiled().summary}"
     if device.type != "cuda" or find_spec("triton") is None or not _multiplies_bfloat16(device):

@@ -76,7 +76,7 @@ class Grouped:
         return (grouped if own.offset is None else grouped + own.offset[..., None]).view(own.steps.shape)
 
     def without_subscales(self) -> Grouped:
-        """The same, each group with its own scale and offset."""
+        """Return the same weight, each group with its own scale and offset."""
         if self.subscale is None:
             return self
 
@@ -90,7 +90,7 @@ class Grouped:
         return Grouped(self.bits, self.steps, scale, product(self.offset, self.suboffset), uneven=self.uneven)
 
     def in_groups_of(self, size: int) -> Grouped:
-        """The same, each group cut into smaller ones. size: inputs of one, which divides the group's."""
+        """Return the same weight, each group cut into smaller ones. size: inputs of one, which divides the group's."""
         times = self.group // size
 
         def spread(values: Tensor | None) -> Tensor | None:
@@ -119,7 +119,7 @@ class Grouped:
         return _in_halves(self.numbered.to(torch.uint8))
 
     def in_bytes(self) -> Grouped:
-        """The same where there are kernels for eight and four bits alone."""
+        """Return the same weight where there are kernels for eight and four bits alone."""
         return self if self.bits == 4 and not self.uneven else replace(self, bits=8, uneven=False)
 
     @property

@@ -93,8 +93,9 @@ def make_grouped(weight: quantized.Grouped, bias: Tensor | None, dtype: torch.dt
 
 
 def quantize_linear(linear: Dense, kind: str, pair: int = 0) -> Linear:
-    """The same product with a weight that has been through ``kind`` (see ``quantized``), unless it does not fit it.
-    pair: of each 2 * pair outputs, i and i + pair are used together (0: no two are); how to store them, if at all."""
+    """Make the same product with a weight that has been through ``kind`` (see ``quantized``), unless it does not fit
+    it. pair: of each 2 * pair outputs, i and i + pair are used together (0: no two are); how to store
+    them, if at all."""
     if not quantized.fits(linear.weight, kind):
         return linear
     rounded = quantized.quantize(linear.weight, kind)

@@ -24,12 +24,12 @@ from __future__ import annotations
 from functools import lru_cache
 
 import torch
-import torch.nn.attention.bias  # here, for sdpa: the first wide pass shall not wait for it
+import torch.nn.attention.bias  # here, for torch_ops: the first wide pass shall not wait for it
 import triton  # type: ignore[import-not-found, import-untyped]
 import triton.language as tl  # type: ignore[import-not-found, import-untyped]
 from torch import Tensor
 
-from . import sdpa, triton_narrow
+from . import torch_ops, triton_narrow
 from .kv_rows import to_rows
 from .triton_launch import early, follow, wait
 from .triton_parts import Tiles, added_in_pairs, part_of
@@ -57,7 +57,7 @@ def attention(
     prefill = n > MAX_ROWS and staged_mask is None
     if prefill or dim not in HEAD_DIMS or not (keys.is_contiguous() and values.is_contiguous()):
         assert isinstance(length, int) and width == dim, "lengths on the device, and rows of bytes: up to 64 rows"
-        return sdpa.attention(queries, keys, values, length, staged_mask, mass_rows, chunk_size)
+        return torch_ops.attention(queries, keys, values, length, staged_mask, mass_rows, chunk_size)
     group, few = num_heads // heads, 0
     if staged_mask is None and triton_narrow.takes(dim, width, keys.device):
         few = triton_narrow.rows_of(n * group)

@@ -20,7 +20,7 @@ _ROWS = 9  # two tiles
 
 @cache
 def wrong(device: torch.device) -> str:
-    """The first of this app's own forms that is computed wrongly, in words; empty: none. Once a process; the first time
+    """Name the first of this app's own forms that is computed wrongly; empty: none. Once a process; the first time
     on a machine its kernels are compiled for it, which takes seconds."""
     weight = torch.randn(_OUTPUTS, _INPUTS, generator=torch.Generator().manual_seed(0)).bfloat16()
     for kind in KINDS:
@@ -33,7 +33,7 @@ def wrong(device: torch.device) -> str:
 
 @cache
 def wrong_groups(device: torch.device) -> str:
-    """As ``wrong``, of a checkpoint's own groups."""
+    """Name the first form of a checkpoint's own groups that is computed wrongly; empty: none."""
     g = torch.Generator().manual_seed(0)
     for bits, group, offsets, super_block in _FORMS:
         low, high = (0, 16) if offsets and bits == 4 else (-(2 ** (bits - 1)), 2 ** (bits - 1))
@@ -60,5 +60,5 @@ def _multiplied(weight: Rounded | Grouped, exact: Tensor, device: torch.device) 
 
 
 def _near(found: Tensor, exact: Tensor) -> bool:
-    """As near as bfloat16 is."""
+    """Return whether numbers are as near as bfloat16 is."""
     return float((found.double().cpu() - exact).norm() / exact.norm()) < 5e-3

@@ -24,7 +24,8 @@ from .quantized import Grouped
 from .reference import Dense, Linear
 from .triton_attention import MAX_ROWS
 from .triton_launch import early, lead, multiprocessors, wait
-from .triton_linear import QuantizedLinear, add_up, fits_groups, is_last
+from .triton_linear import QuantizedLinear, fits_groups
+from .triton_products import add_up, is_last
 
 _BLOCK, _STEP = 64, 128  # outputs of a program, inputs that it takes at once
 _FILLED = 1.4  # programs per multiprocessor that are enough

@@ -1,4 +1,4 @@
-"""How kernels follow each other: each is set up, and may fetch what does not change, while the one before still runs.
+"""Order kernels one after another: each is set up, and may fetch what does not change, while the one before still runs.
 
 Programmatic dependent launch (Hopper and later). A kernel launched so waits for its predecessor before it reads what
 that writes, or writes anything: then a chain of such kernels keeps the order. Small kernels let their follower start

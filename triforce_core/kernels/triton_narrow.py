@@ -59,7 +59,7 @@ def attend(queries, keys, values, mask, mixed, spans, sums, maxima, length, capa
            scale, tokens, tail_size, watched, GROUP: tl.constexpr, DIM: tl.constexpr, ROWS: tl.constexpr,
            SLOTS: tl.constexpr, STAGES: tl.constexpr, WATCH: tl.constexpr, GRANULE: tl.constexpr, WIDTH: tl.constexpr,
            STEP: tl.constexpr, ON_DEVICE: tl.constexpr, TREE: tl.constexpr, EARLY: tl.constexpr):
-    """As ``triton_attention._attend``, of a chain: no mask, TREE False."""
+    """Compute what ``triton_attention._attend`` does, of a chain: no mask, TREE False."""
     wait(EARLY)
     head, part = tl.program_id(1), tl.program_id(2)
     filled = tl.load(length) if ON_DEVICE else length
@@ -160,7 +160,7 @@ def _keys(at, start, filled, SLOTS: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.c
 
 @triton.jit
 def _values(at, start, filled, SLOTS: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr, MASKED: tl.constexpr):
-    """As ``_keys``: bf16 [DIM (repeat, w, h, g), SLOTS (s, hi, t, lo)]."""
+    """Read values as ``_keys`` reads keys: bf16 [DIM (repeat, w, h, g), SLOTS (s, hi, t, lo)]."""
     GROUPS: tl.constexpr = DIM // 32
     # Four slots lie together: (s, lo, hi), (w, t, g).
     row, column = tl.arange(0, SLOTS // 4)[:, None], tl.arange(0, DIM)[None, :]

@@ -7,7 +7,7 @@ import triton  # type: ignore[import-not-found, import-untyped]
 import triton.language as tl  # type: ignore[import-not-found, import-untyped]
 from torch import Tensor
 
-from . import gpu, reference
+from . import reference, torch_ops
 from .triton_launch import early, follow
 from .triton_rows import number_type, store_rows, to_rows
 
@@ -29,7 +29,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """See reference.rotate."""
     n, heads, dim = x.shape
     if dim & (dim - 1):
-        return gpu.rotate(x, cos, sin)
+        return torch_ops.rotate(x, cos, sin)
     x = x if x.stride(2) == 1 and x.stride(1) == dim else x.contiguous()
     out = torch.empty(n, heads, dim, dtype=torch.float32, device=x.device)
     _rotate[(n, triton.cdiv(heads, _HEADS))](x, cos, sin, out, x.stride(0), heads, DIM=dim, HEADS=_HEADS,

@@ -1,4 +1,4 @@
-"""How a long cache is shared out among the programs of a kernel, in Triton: equal parts, of which none depends on how
+"""Share a long cache out among the programs of a kernel, in Triton: equal parts, of which none depends on how
 wide a pass is. Letters as in ``triton_attention``.
 
 Where parts begin depends on the length at which a pass's first row would be alone. That moves once in about 2,048
@@ -21,7 +21,7 @@ _LONG = tl.constexpr(32)  # steps of a part from which on it grows by whole ones
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """How one program reads: slots at a time, stages in flight, warps; and programs per multiprocessor."""
+    """The way in which one program reads: slots at a time, stages in flight, warps; and programs per multiprocessor."""
 
     slots: int
     stages: int

@@ -74,7 +74,7 @@ def _scores(logits, first, width, temperature, BLOCK: tl.constexpr):
 
 @triton.jit
 def _over(logits, width, temperature, top, bar, BLOCK: tl.constexpr):
-    """How many scores are over the bar, and their mass. The bar is counted from the top."""
+    """Count the scores over the bar, and add up their mass. The bar is counted from the top."""
     count = tl.zeros((), tl.float32)
     mass = tl.zeros((), tl.float32)
     for first in tl.range(0, width, BLOCK):

@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..device.side_stream import sent
+from ..device.streams import sent
 from ..kernels import AttentionObserver
 from ..kv_cache.base import KVView
 from ..kv_cache.staging import StagingCache

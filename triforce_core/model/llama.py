@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..device.shard import ALONE, Shard
-from ..device.side_stream import sent
+from ..device.streams import sent
 from ..kernels import (
     HEAD_KIND,
     WEIGHT_KINDS,

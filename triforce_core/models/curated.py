@@ -1,7 +1,7 @@
 """Published models that this program runs, from ``curated.json``, judged by their shapes before anything is fetched.
 
-Whether one fits is the memory planner's word. How fast it would write is modelled (``device.speed``), and how fast it
-would read: two operations for each weight and token, at the rate of wide products on this machine.
+Whether one fits is the memory planner's word. How fast it would write is modelled (``device.bandwidth``), and how
+fast it would read: two operations for each weight and token, at the rate of wide products on this machine.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from typing import Any
 import torch
 
 from ..config import EngineConfig
-from ..device.bandwidth import copy_rate, host_copy_rate, timed
+from ..device.bandwidth import copy_rate, host_copy_rate, modelled_rate, timed
 from ..device.capability import read_capability
 from ..device.memory import ran_out
 from ..device.memory_plan import LEAST_CONTEXT, Room, Weights, Wish, longest_plan, make_plan
 from ..device.shard import ALONE
-from ..device.speed import modelled_rate
 from ..engine.loading import held, rounded
 from ..engine.memory import Planner, limit_bytes, make_wish
 from ..engine.placement import modes, number_type, place

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..device.side_stream import later
+from ..device.streams import later
 from ..sampling import Sampler, SamplingKind
 
 # Of the newest tokens, how many the small model's first pass of a round reads. Two of them may not be in its cache yet:

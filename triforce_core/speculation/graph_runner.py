@@ -18,7 +18,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ..device.stage_clock import StageClock
+from ..device.streams import StageClock
 from ..events import TierCount
 from ..model.graphs import Capture
 from ..sampling import Sampler, SamplingKind

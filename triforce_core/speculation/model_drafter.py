@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from ..device.side_stream import sent
+from ..device.streams import sent
 from ..kv_cache.prefix import shared_prefix
 from ..kv_cache.staging import StagingCache
 from ..sampling import Sampler, chances

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from ..device.side_stream import sent
+from ..device.streams import sent
 from ..kv_cache.prefix import shared_prefix
 from ..sampling import Chance, DrawnChance, Sampler, TensorChance
 from .draft import Draft, Verdict

@@ -46,8 +46,9 @@ _DEEPSEEK_V3 = (r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+",
 
 @dataclass(frozen=True, slots=True)
 class _Splits:
-    """How a family splits texts: patterns one after the other, each within what the ones before left; words: then as
-    GPT-2 does. nfc: composed characters first. ignore_merges: a whole piece of the vocabulary needs no merges."""
+    """The way in which a family splits texts: patterns one after the other, each within what the ones before left;
+    words: then as GPT-2 does. nfc: composed characters first. ignore_merges: a whole piece of the vocabulary needs no
+    merges."""
 
     patterns: tuple[str, ...] = ()
     words: bool = False

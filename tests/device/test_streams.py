@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from triforce_core.device.side_stream import SideStream, later
+from triforce_core.device.streams import SideStream, later
 
 GPU = pytest.param("cuda", marks=[pytest.mark.gpu,
                                   pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")])

@@ -1,6 +1,6 @@
-"""Attention through torch's own fused kernel: for GPUs, and for wide float32 passes on CPUs.
+"""Twins of ``reference``'s ops in few calls of torch's own: for GPUs without Triton, and as parts of other twins.
 
-It never shows its probabilities, so the mass of the last rows is computed again from queries and keys.
+torch's fused attention never shows its probabilities, so the mass of the last rows is computed again.
 """
 
 from __future__ import annotations
@@ -11,6 +11,23 @@ from torch import Tensor
 
 from . import wide_attention
 from .reference import chunk_mass, probabilities, visible
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """See reference.rms_norm; torch's own, one launch."""
+    return F.rms_norm(x.float(), weight.shape, weight, eps)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """See reference.rotate."""
+    x = x.float()
+    return x.roll(x.shape[-1] // 2, -1).mul_(sin).addcmul_(x, cos)
+
+
+def swiglu(gate_up: Tensor) -> Tensor:
+    """See reference.swiglu; stays in the type of its input."""
+    half = gate_up.shape[-1] // 2
+    return F.silu(gate_up[:, :half]).mul_(gate_up[:, half:])
 
 
 def attention(
