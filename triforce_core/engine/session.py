@@ -15,9 +15,8 @@ from ..kv_cache.full import FullCache
 from ..kv_cache.prefix import shared_prefix
 from ..metrics import generated_tokens
 from ..prompt.builder import DocumentPrompt
-from ..sampling import Sampler
-from ..sampling.quote_masks import AnyWords, QuoteMasks
-from ..sampling.quote_matcher import QuoteConstraint
+from ..sampling import Masks, Sampler
+from ..sampling.quote_matcher import QuoteConstraint, QuoteMasks
 from ..speculation.cost_profile import Profile
 from ..speculation.draft_length import Selection
 from ..speculation.draft_length_selector import DraftLengthSelector
@@ -315,5 +314,5 @@ class Session:
     def throwaway_sampler(self, params: SamplingParams, verifier: str, *, held: bool) -> Sampler:
         """No answer's: chooses as answers with these settings do."""
         shard = self.loaded.shard
-        return Sampler(params, verifier=verifier, masks=AnyWords() if held else None,
+        return Sampler(params, verifier=verifier, masks=Masks() if held else None,
                        same=shard.same if shard.world > 1 else None, faster=self.loaded.target.faster_sampling)

@@ -11,15 +11,16 @@ from torch import Tensor
 
 
 class TensorChance(Protocol):
-    """A ``Chance`` whose decisions stay where the odds are."""
+    """Name a ``Chance`` whose decisions stay where the odds are."""
 
     def happens(self, probabilities: Tensor) -> Tensor:
-        """bool [n] of n independent events with these odds [n]."""
+        """Return bool [n] of n independent events with these odds [n]."""
         ...
 
     def pick(self, weights: Tensor) -> Tensor:
-        """int64 [1]: an index drawn in proportion to the non-negative weights [V]; [m] of weights [m, V], any index
-        where a row has no weight."""
+        """Return int64 [1], an index drawn in proportion to the non-negative weights [V].
+
+        [m] of weights [m, V], any index where a row has no weight."""
         ...
 
 
@@ -37,7 +38,7 @@ class FasterSampling(Protocol):
 
 
 class DrawnChance:
-    """Spends numbers that were drawn beforehand, float64 [n] in [0, 1): one per decision, in order."""
+    """Spend numbers that were drawn beforehand, float64 [n] in [0, 1): one per decision, in order."""
 
     def __init__(self, numbers: Tensor, faster: FasterSampling | None = None) -> None:
         self._numbers, self._spent = numbers, 0
@@ -58,8 +59,7 @@ class DrawnChance:
         return torch.searchsorted(cumulative, point, right=True).clamp_max(weights.shape[-1] - 1).view(-1)
 
     def reject(self, drafted: Tensor, probs: Tensor, target: Tensor) -> Tensor | None:
-        """As ``speculation.verifier.reject_on_tensors`` does with this chance, both results in one int64 [2]; None
-        where there is no faster way."""
+        """Return what ``speculation.verifier.reject_on_tensors`` does; None where there is no faster way."""
         if self._reject is None:
             return None
         return self._reject(drafted, probs, target, self._spend(len(target)))
@@ -80,22 +80,20 @@ class SamplingKind:
 
 
 class DeviceSampling:
-    """A ``Sampler`` without masks as data on a device. parameters float64 [3]: see ``Sampler.parameters``."""
+    """Do what a ``Sampler`` without masks does, by parameters float64 [3]: see ``Sampler.parameters``."""
 
     def __init__(self, kind: SamplingKind, parameters: Tensor, faster: FasterSampling | None = None) -> None:
         self.kind, self._parameters = kind, parameters
         self._probs = faster.probs if faster else None
 
     def draws(self, logits: Tensor, noise: Tensor) -> Tensor:
-        """As ``Sampler.draws``: int64 [m] of logits [m, V]; noise [m, V] of the rows' positions, unread if greedy."""
+        """Return int64 [m] of logits [m, V]; noise [m, V] of the rows' positions, unread if greedy."""
         return self.scores(logits, noise).argmax(-1)
 
     def distributions(self, logits: Tensor) -> Tensor:
-        """As ``Sampler.distributions``."""
         return self._filtered(logits).softmax(-1) if self._probs is None else self._probs(logits, self._parameters)
 
     def scores(self, logits: Tensor, noise: Tensor) -> Tensor:
-        """As ``Sampler.scores``."""
         return logits if self.kind.greedy else self._filtered(logits) + noise
 
     def _filtered(self, logits: Tensor) -> Tensor:
@@ -111,6 +109,6 @@ class DeviceSampling:
 
 
 def confidence(logits: Tensor) -> Tensor:
-    """fp32 [m]: the greatest probability of each row of logits [m, V], at temperature 1 and without masks."""
+    """Return fp32 [m], the greatest probability of each row of logits [m, V] at temperature 1, unmasked."""
     rows = logits.float()
     return (rows.amax(-1) - rows.logsumexp(-1)).exp()

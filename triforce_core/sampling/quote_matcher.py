@@ -1,12 +1,8 @@
-"""Verbatim quotes: inside a quotation only what continues a passage of the document is allowed.
+"""Guided decoding of verbatim quotations: inside one only what continues a passage of the document is allowed.
 
-A mask over the model's own distribution: the engine renormalises the target's probabilities over ``allowed()`` and
-stays lossless with respect to that masked distribution. Where several passages could begin, a prior over them may be
-added to the model's logits (shallow fusion, arXiv 1503.03535, section 4.1); it too belongs to the distribution that
-every tier is measured by. numpy only; states are immutable, so a drafter may run ahead on a copy and be thrown away.
-
-A ``QuoteIndex`` is the document as a list of quotable tokens with markers left out and a gap (-1) at every line end;
-a ``QuoteState`` is the array of places in that list where the next token of the quotation would have to stand.
+The engine renormalises the target's probabilities over ``allowed()`` and stays lossless with respect to that masked
+distribution. A prior over passages may be added to the logits (shallow fusion, arXiv 1503.03535, section 4.1); every
+tier is measured by it too. numpy only; states are immutable, so a drafter may run ahead on one.
 """
 
 from __future__ import annotations
@@ -18,6 +14,8 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
+
+from .sampler import Masks
 
 Unit = Literal["sentence", "word"]
 GAP = -1  # no token: a line's end, which no quotation crosses
@@ -35,12 +33,10 @@ class Mark(IntFlag):
 
 
 class QuoteIndex:
-    """The quotable tokens of one context. Built once per document, shared by all its states.
-
-    token_ids and marks: [n], from a DocumentPrompt.
-    """
+    """Hold the quotable tokens of one context, markers left out, with a gap at every line end."""
 
     def __init__(self, token_ids: np.ndarray, marks: np.ndarray) -> None:
+        """token_ids and marks: [n], from a DocumentPrompt."""
         assert token_ids.shape == marks.shape and token_ids.ndim == 1
         text = np.flatnonzero(marks & Mark.TEXT)
         text = text[np.argsort(marks[text] & Mark.NOTE, kind="stable")]  # behind all else: a sentence is in one piece
@@ -53,9 +49,12 @@ class QuoteIndex:
         self._marks = np.insert(kinds.astype(np.uint8), gaps, 0)
 
     def passages(self, spans: Sequence[tuple[int, int]]) -> QuoteIndex:
-        """An index of these passages alone, each of sentences first to last; a quotation is one of them, whole. spans:
-        none overlaps another."""
-        chosen = [self._stretch(first, last) for first, last in spans]
+        """Return an index of these passages alone, each of sentences first to last, to be quoted whole.
+
+        spans: none overlaps another."""
+        bounds = np.append(self._first_places, len(self.content))
+        stretches = [np.arange(bounds[first], bounds[last + 1]) for first, last in spans]
+        chosen = [stretch[self.content[stretch] != GAP] for stretch in stretches]
         made = object.__new__(QuoteIndex)
         lengths = np.array([len(stretch) for stretch in chosen], np.int64)
         gaps = np.cumsum(lengths)
@@ -67,41 +66,29 @@ class QuoteIndex:
         made._marks = np.insert(marks, gaps, 0)
         return made
 
-    def _stretch(self, first: int, last: int) -> np.ndarray:
-        """Places in ``content`` of sentences first to last, without the gaps between them."""
-        starts = self._first_places
-        end = starts[last + 1] if last + 1 < len(starts) else len(self.content)
-        stretch = np.arange(starts[first], end)
-        kept: np.ndarray = stretch[self.content[stretch] != GAP]
-        return kept
-
     @cached_property
     def _first_places(self) -> np.ndarray:
-        """Where in ``content`` each sentence begins."""
+        """Return where in ``content`` each sentence begins."""
         return np.flatnonzero(self._marks & Mark.SENTENCE_START)
 
     @cached_property
-    def sentence_ends(self) -> np.ndarray:
-        """[len(content)] bool: a quotation of sentences may close before this place."""
-        return self._after((self._marks & Mark.SENTENCE_END) != 0) | (self.content == GAP)
-
-    @cached_property
-    def word_ends(self) -> np.ndarray:
-        """[len(content)] bool: a quotation of words may close before this place."""
+    def _ends(self) -> dict[Unit, np.ndarray]:
         inside = self.content != GAP
-        return (((self._marks & Mark.WORD_START) != 0) & self._after(inside)) | ~inside
+        return {"sentence": self._after((self._marks & Mark.SENTENCE_END) != 0) | ~inside,
+                "word": (((self._marks & Mark.WORD_START) != 0) & self._after(inside)) | ~inside}
 
     def ends(self, unit: Unit) -> np.ndarray:
-        return self.sentence_ends if unit == "sentence" else self.word_ends
+        """Return bool [len(content)]: whether a quotation may close before each place."""
+        return self._ends[unit]
 
     @cached_property
     def sentences(self) -> list[np.ndarray]:
-        """The tokens of every sentence, in the document's order; ``sentence_of`` numbers them."""
+        """Return the tokens of every sentence, in the document's order; ``sentence_of`` numbers them."""
         parts = np.split(self.content, self._first_places)[1:]
         return [part[part != GAP] for part in parts]
 
     def around(self, start: int, end: int) -> tuple[list[int], list[int]]:
-        """The tokens of the sentences before and after context tokens [start, end), of the same line each."""
+        """Return the tokens of the sentences on the same line before and after context tokens [start, end)."""
         first, last = self.sentence_at(start), self.sentence_at(end - 1)
         lines = self.line_of_sentences
         before = first > 0 and lines[first - 1] == lines[first]
@@ -109,45 +96,46 @@ class QuoteIndex:
         return (self.passage(first - 1, first - 1) if before else [], self.passage(last + 1, last + 1) if after else [])
 
     def sentence_at(self, place: int) -> int:
-        """The number of the sentence that holds this token of the context."""
+        """Return the number of the sentence that holds this token of the context."""
         return int(self.sentence_of[np.flatnonzero(self.places == place)[0]])
 
     def passage(self, first: int, last: int) -> list[int]:
-        """The tokens of sentences first to last, both included."""
+        """Return the tokens of sentences first to last, both included."""
         return [int(token) for part in self.sentences[first : last + 1] for token in part]
 
     @cached_property
     def line_of_sentences(self) -> np.ndarray:
-        """The number of the line on which each sentence stands; a line that goes on over a page break is one."""
+        """Return the line number of each sentence; a line that goes on over a page break is one."""
         lines = np.cumsum(self.content == GAP)
         return lines[self._first_places]
 
     @cached_property
     def sentence_of(self) -> np.ndarray:
-        """[len(content)]: the number of the sentence in which each place stands; -1 before the first."""
+        """Return the sentence number of each place in ``content``; -1 before the first."""
         return np.cumsum((self._marks & Mark.SENTENCE_START) != 0) - 1
 
-    @cached_property
-    def _sentence_starts(self) -> _Starts:
-        return _Starts(self.content, self._first_places)
-
-    @cached_property
-    def _word_starts(self) -> _Starts:
-        inside = self.content != GAP
-        first = inside & ~self._after(inside)  # a line's first token starts a word however it is spelt
-        return _Starts(self.content, np.flatnonzero(first | ((self._marks & Mark.WORD_START) != 0)))
-
     def starts(self, unit: Unit) -> _Starts:
-        return self._sentence_starts if unit == "sentence" else self._word_starts
+        """Return where a quotation may begin."""
+        if unit not in self._starts:
+            inside = self.content != GAP
+            first = inside & ~self._after(inside)  # a line's first token starts a word however it is spelt
+            words = first | ((self._marks & Mark.WORD_START) != 0)
+            places = self._first_places if unit == "sentence" else np.flatnonzero(words)
+            self._starts[unit] = _Starts(self.content, places)
+        return self._starts[unit]
+
+    @cached_property
+    def _starts(self) -> dict[Unit, _Starts]:
+        return {}
 
     @staticmethod
     def _after(flags: np.ndarray) -> np.ndarray:
-        """Flags moved one place on; nothing comes before the first."""
+        """Return the flags moved one place on; nothing comes before the first."""
         return np.concatenate((np.zeros(1, bool), flags[:-1])) if len(flags) else flags
 
 
 class _Starts:
-    """Places where a quotation may begin, sorted by the token that stands there: looking one up is a bisection."""
+    """Hold places where a quotation may begin, sorted by the token that stands there."""
 
     def __init__(self, content: np.ndarray, places: np.ndarray) -> None:
         order = np.argsort(content[places], kind="stable")
@@ -157,7 +145,7 @@ class _Starts:
         self.tokens = tokens.astype(np.int64)
 
     def averaged(self, weights: np.ndarray) -> np.ndarray:
-        """For each of ``tokens``, the log of the mean of exp(weights) over the places where it stands."""
+        """Return, for each of ``tokens``, the log of the mean of exp(weights) over its places."""
         return np.logaddexp.reduceat(weights[self._places], self._firsts) - np.log(self._counts)
 
     def of(self, token_id: int) -> np.ndarray:
@@ -167,20 +155,14 @@ class _Starts:
 
 @dataclass(frozen=True, eq=False)
 class QuoteConstraint:
-    """The rules of one conversation. must_open: an answer begins with the opening mark.
+    """Hold the rules of one conversation.
 
-    end_ids: if any, a closed quotation is followed by one of them or by another quotation, by nothing else: for a
-    model whose own words are worth less than its quotations, an answer is quotations only.
-
-    also_open: other tokens that write the opening mark, such as one with a space before it.
-
-    prior: float [len(index.content)], in nats, how much a quotation that begins at a place is preferred to others; acts
-    on an answer's first quotation only (the second would repeat it).
-
-    script: the tokens with which the answer begins, each the only one allowed; quotations among them are followed as
-    any other is. What comes behind it is up to the rules above.
-
-    whole: where ``index`` holds a few passages only, the document that occurrences are counted in."""
+    must_open: an answer begins with the opening mark. end_ids: if any, a closed quotation is followed by one of them or
+    by another quotation only. also_open: other tokens that write the opening mark, such as one with a space before it.
+    prior: float [len(index.content)], in nats, how much a quotation that begins at a place is preferred; acts on an
+    answer's first quotation only (the second would repeat it). script: the tokens with which the answer begins, each
+    the only one allowed. whole: where ``index`` holds a few passages only, the document that occurrences are counted
+    in."""
 
     index: QuoteIndex
     open_id: int
@@ -194,7 +176,7 @@ class QuoteConstraint:
     whole: QuoteIndex | None = None
 
     def counted_in_whole(self) -> QuoteConstraint:
-        """The same rules over all of the document, to follow an answer by."""
+        """Return the same rules over all of the document, to follow an answer by."""
         return self if self.whole is None else replace(self, index=self.whole, prior=None, whole=None)
 
     @property
@@ -202,29 +184,33 @@ class QuoteConstraint:
         return self.also_open | {self.open_id}
 
     def initial(self) -> QuoteState:
-        """The state before an answer's first token. A document without any sentence constrains nothing."""
-        must_open = self.must_open and len(self._first_tokens) > 0 and not self.script
+        """Return the state before an answer's first token; a document without any sentence constrains nothing."""
+        must_open = self.must_open and len(self.starts.tokens) > 0 and not self.script
         return QuoteState(self, "start" if must_open else "outside")
 
     @property
-    def _first_tokens(self) -> np.ndarray:
-        return self.index.starts(self.unit).tokens
+    def starts(self) -> _Starts:
+        return self.index.starts(self.unit)
+
+    @property
+    def ends(self) -> np.ndarray:
+        return self.index.ends(self.unit)
 
     @cached_property
-    def _first_prior(self) -> np.ndarray:
+    def first_prior(self) -> np.ndarray:
+        """Return ``prior`` of each token that may begin a quotation."""
         assert self.prior is not None
-        return self.index.starts(self.unit).averaged(self.prior)
+        return self.starts.averaged(self.prior)
 
 
 @dataclass(frozen=True, eq=False)
 class QuoteState:
-    """Where an answer stands between its tokens. Never changes; ``advance`` gives the next one.
+    """Hold where an answer stands between its tokens. Never changes; ``advance`` gives the next one.
 
     phase: "start" (the opening mark must come), "outside", "opened" (the mark stands, no token yet), "inside",
-    "closed" (only after a quotation, where the rules name end_ids).
-    positions: while inside, the places in ``index.content`` where the next token may stand, ascending by start.
-    length: tokens of the open quotation; written: of the whole answer.
-    """
+    "closed" (only after a quotation, where the rules name end_ids). positions: while inside, the places in
+    ``index.content`` where the next token may stand, ascending by start. length: tokens of the open quotation; written:
+    of the whole answer."""
 
     rules: QuoteConstraint
     phase: Literal["start", "outside", "opened", "inside", "closed"] = "outside"
@@ -234,16 +220,16 @@ class QuoteState:
     written: int = 0
 
     def advance(self, token_id: int) -> QuoteState:
-        """The state after one more token. A token that was not allowed leaves the quotation (unconstrained)."""
+        """Return the state after one more token; one that was not allowed leaves the quotation."""
         rules, written = self.rules, self.written + 1
         if self.phase in ("start", "outside", "closed"):
-            opens = token_id in rules.opening and len(rules._first_tokens) > 0
+            opens = token_id in rules.opening and len(rules.starts.tokens) > 0
             return QuoteState(rules, "opened" if opens else "outside", last=self.last, written=written)
         if self.phase == "inside" and token_id == rules.close_id:
-            return QuoteState(rules, "closed" if rules.end_ids else "outside", last=self._closed_spans(),
-                              written=written)
+            return QuoteState(rules, "closed" if rules.end_ids else "outside",
+                              last=self._spans(self._closable), written=written)
         if self.phase == "opened":
-            matching = rules.index.starts(rules.unit).of(token_id)
+            matching = rules.starts.of(token_id)
         else:
             matching = self.positions[rules.index.content[self.positions] == token_id]
         if not len(matching):
@@ -251,7 +237,7 @@ class QuoteState:
         return QuoteState(rules, "inside", matching + 1, self.length + 1, self.last, written)
 
     def allowed(self) -> np.ndarray | None:
-        """Ids that may come next, ascending and never empty; None: everything. The array is shared: do not write."""
+        """Return the ids that may come next, ascending, never empty, shared: do not write; None: everything."""
         return self._allowed
 
     @cached_property
@@ -266,24 +252,22 @@ class QuoteState:
         if self.phase == "closed":
             return np.unique(np.array([rules.open_id, *rules.end_ids], np.int64))
         if self.phase == "opened":
-            return rules._first_tokens
+            return rules.starts.tokens
         following = np.unique(rules.index.content[self.positions])
         following = following[following != GAP].astype(np.int64)
-        if self._may_close:
-            following = np.union1d(following, [rules.close_id])
-        return following
+        return np.union1d(following, [rules.close_id]) if len(self._closable) else following
 
     @property
-    def _may_close(self) -> bool:
-        return bool(self.rules.index.ends(self.rules.unit)[self.positions].any())
+    def _closable(self) -> np.ndarray:
+        """Return the positions before which the quotation may close."""
+        closable: np.ndarray = self.positions[self.rules.ends[self.positions]]
+        return closable
 
     def prior(self) -> np.ndarray | None:
-        """Return what to add to the logit of each of ``allowed()``: the log of the mean prior of the passages it goes
-        on.
+        """Return what to add to the logit of each of ``allowed()``, shared: do not write; None: nothing.
 
-        The mean, not the sum: how many passages begin with a token is in the model's own probability already.
-
-        None where it decides nothing. Shared: do not write."""
+        The log of the mean prior of the passages that a token goes on. The mean, not the sum: how many passages begin
+        with it is in the model's own probability already."""
         return self._prior
 
     @cached_property
@@ -292,24 +276,23 @@ class QuoteState:
         if rules.prior is None or self.last or choices is None or len(choices) < 2:
             return None
         if self.phase == "opened":
-            return rules._first_prior
+            return rules.first_prior
         if self.phase != "inside" or len(self.positions) == 1:
             return None
         following = rules.index.content[self.positions].astype(np.int64)
         weights = rules.prior[self.positions - self.length]  # a quotation crosses no gap, so it began there
         inside = following != GAP
         places, weights = np.searchsorted(choices, following[inside]), weights[inside]
-        if self._may_close:
-            closing = rules.prior[self.positions[rules.index.ends(rules.unit)[self.positions]] - self.length]
-            places = np.append(places, np.full(len(closing), np.searchsorted(choices, rules.close_id)))
-            weights = np.append(weights, closing)
+        closing = rules.prior[self._closable - self.length]
+        places = np.append(places, np.full(len(closing), np.searchsorted(choices, rules.close_id)))
+        weights = np.append(weights, closing)
         summed = np.full(len(choices), -np.inf)
         np.logaddexp.at(summed, places, weights)
         averaged: np.ndarray = summed - np.log(np.bincount(places, minlength=len(choices)))
         return averaged
 
     def guided(self, limit: int, stop: Collection[int] = ()) -> list[int]:
-        """The longest run of next tokens that each are the only one allowed, ``limit`` at most; ``stop`` ends it."""
+        """Return the longest run of next tokens that each are the only one allowed; ``stop`` ends it."""
         run: list[int] = []
         state = self
         while len(run) < limit:
@@ -331,27 +314,56 @@ class QuoteState:
         index, at = self.rules.index, int(self.positions[0])
         room = limit - len(run)
         ahead = index.content[at : at + room]
-        shut = index.ends(self.rules.unit)[at : at + room]
+        shut = self.rules.ends[at : at + room]
         count = int(shut.argmax()) if shut.any() else len(ahead)
         taken = [int(token) for token in ahead[:count]]
-        for number, token in enumerate(taken):
-            if token in stop:
-                taken = taken[: number + 1]
-                break
+        taken = taken[: next((number for number, token in enumerate(taken, start=1) if token in stop), count)]
         run += taken
         return QuoteState(self.rules, "inside", self.positions + len(taken), self.length + len(taken), self.last,
                           self.written + len(taken))
 
     def spans(self) -> tuple[tuple[int, int], ...]:
-        """Context tokens [start, end) that the quotation may stand for: the open one, else the one closed last.
+        """Return the context tokens [start, end) that the open quotation, or the one closed last, may stand for.
 
-        The first is the first in the document; markers inside a span are part of it."""
+        In the document's order; markers inside a span are part of it."""
         return self._spans(self.positions) if self.phase == "inside" else self.last
 
-    def _closed_spans(self) -> tuple[tuple[int, int], ...]:
-        return self._spans(self.positions[self.rules.index.ends(self.rules.unit)[self.positions]])
-
-    def _spans(self, positions: Sequence[int] | np.ndarray) -> tuple[tuple[int, int], ...]:
+    def _spans(self, positions: np.ndarray) -> tuple[tuple[int, int], ...]:
         places = self.rules.index.places
-        ordered = sorted(int(p) for p in positions)
-        return tuple((int(places[p - self.length]), int(places[p - 1]) + 1) for p in ordered)
+        return tuple((int(places[p - self.length]), int(places[p - 1]) + 1) for p in np.sort(positions))
+
+
+class QuoteMasks(Masks):
+    """Follow an answer's quotations along whatever tokens a tier asks about.
+
+    Tiers ask about contexts that share all but a few last tokens, so states are kept along the last one asked."""
+
+    def __init__(self, constraint: QuoteConstraint, answer_start: int, stop: frozenset[int]) -> None:
+        """answer_start: context position of the answer's first token."""
+        self._answer_start, self._stop = answer_start, stop
+        self._tokens: list[int] = []
+        self._states: list[QuoteState] = [constraint.initial()]  # _states[i]: after _tokens[:i]
+
+    def allowed(self, context: Sequence[int], draft: Sequence[int]) -> list[np.ndarray | None]:
+        return [state.allowed() for state in self._along(context, draft)]
+
+    def prior(self, context: Sequence[int], draft: Sequence[int]) -> list[np.ndarray | None]:
+        return [state.prior() for state in self._along(context, draft)]
+
+    def guided(self, context: Sequence[int], limit: int) -> list[int]:
+        return self._along(context, ())[-1].guided(limit, self._stop)
+
+    def _along(self, context: Sequence[int], draft: Sequence[int]) -> list[QuoteState]:
+        """Return the states after the context and after each drafted token."""
+        tokens = [*context[self._answer_start :], *draft]
+        same = 0
+        for mine, asked in zip(self._tokens, tokens, strict=False):
+            if mine != asked:
+                break
+            same += 1
+        del self._tokens[same:]
+        del self._states[same + 1 :]
+        for token in tokens[same:]:
+            self._tokens.append(token)
+            self._states.append(self._states[-1].advance(token))
+        return self._states[len(self._states) - len(draft) - 1 :]

@@ -1,4 +1,4 @@
-"""The sampler of one answer, on the host. Letters: m rows, V vocabulary."""
+"""The sampler of one answer, on the host, and its chance. Letters: m rows, V vocabulary."""
 
 from __future__ import annotations
 
@@ -11,31 +11,80 @@ import torch
 from torch import Tensor
 
 from ..config import SamplingParams
-from .chance import Chance, SeededChance, SharedChance
 from .on_device import FasterSampling, SamplingKind
 
 
-class Masks(Protocol):
-    """Says which tokens may follow, row by row (``quote_masks`` is one)."""
+class Chance(Protocol):
+    """Name where randomness comes from. Tests replace it by one that walks every branch."""
+
+    def happens(self, probability: float) -> bool: ...
+
+    def pick(self, weights: Tensor) -> int:
+        """Return an index drawn in proportion to the non-negative weights [V]."""
+        ...
+
+    def numbers(self, count: int) -> Tensor:
+        """Return float64 [count] in [0, 1) for decisions on a device: see ``DrawnChance``."""
+        ...
+
+
+class SeededChance:
+    """Draw from a generator of its own: nothing else in the process moves it."""
+
+    def __init__(self, seed: int) -> None:
+        self._generator = np.random.Generator(np.random.Philox(seed))
+
+    def happens(self, probability: float) -> bool:
+        return self._generator.random() < probability
+
+    def pick(self, weights: Tensor) -> int:
+        # float64: a 150k-entry float32 running sum would lose the tail that sampling is about.
+        cumulative = weights.double().cumsum(-1)
+        point = self._generator.random() * cumulative[-1]
+        index = int(torch.searchsorted(cumulative, point.reshape(1), right=True))
+        return min(index, int(weights.nonzero()[-1]))
+
+    def numbers(self, count: int) -> Tensor:
+        return torch.from_numpy(self._generator.random(count))
+
+
+class SharedChance:
+    """Give several processes one generator's outcomes: their probabilities may differ in the last bit."""
+
+    def __init__(self, chance: Chance, same: Callable[[list[int]], list[int]]) -> None:
+        """same: gives every process the first one's numbers."""
+        self._chance, self._same = chance, same
+
+    def happens(self, probability: float) -> bool:
+        return bool(self._same([self._chance.happens(probability)])[0])
+
+    def pick(self, weights: Tensor) -> int:
+        return self._same([self._chance.pick(weights)])[0]
+
+    def numbers(self, count: int) -> Tensor:
+        return self._chance.numbers(count)
+
+
+class Masks:
+    """Say which tokens may follow, row by row; this one leaves every token."""
 
     def allowed(self, context: Sequence[int], draft: Sequence[int]) -> list[np.ndarray | None]:
-        """For the row after ``context`` and after each drafted token: allowed token ids, None for all."""
-        ...
+        """Return the allowed token ids after ``context`` and after each drafted token; None: all."""
+        return [None] * (len(draft) + 1)
 
     def prior(self, context: Sequence[int], draft: Sequence[int]) -> list[np.ndarray | None]:
-        """For the same rows: what to add to the logits of the allowed ids, None for nothing."""
-        ...
+        """Return, for the same rows, what to add to the logits of the allowed ids; None: nothing."""
+        return [None] * (len(draft) + 1)
 
     def guided(self, context: Sequence[int], limit: int) -> list[int]:
-        """Tokens after ``context`` that are each the only allowed one, at most ``limit``."""
-        ...
+        """Return the tokens after ``context`` that are each the only allowed one, at most ``limit``."""
+        return []
 
 
 def chances(logits: Tensor, token_ids: Sequence[int], count: int) -> list[tuple[float, list[tuple[int, float]]]]:
-    """Return, for each row of logits [m, V], the probability of its token, and the ``count`` likeliest (token,
-    probability).
+    """Return each row's probability of its token and its ``count`` likeliest (token, probability), of logits [m, V].
 
-    The plain distribution, at temperature 1 and without masks. The host waits once."""
+    At temperature 1 and without masks. The host waits once."""
     rows = logits.float()
     rows = rows - rows.logsumexp(-1, keepdim=True)
     own = rows.gather(1, torch.tensor(token_ids, device=rows.device)[:, None])
@@ -47,16 +96,15 @@ def chances(logits: Tensor, token_ids: Sequence[int], count: int) -> list[tuple[
 
 
 def _greatest(scores: Tensor) -> list[int]:
-    """Return the greatest of each row [m, V]. On the host by numpy: in a seventh of the time that torch takes, whose
-    threads wait for each other (three rows of 24,576: 6 us, torch 50, or 8 ms where a test suite has both cores)."""
+    """Return the greatest of each row [m, V]; on the host by numpy, in a seventh of the time that torch takes."""
     found: list[int] = (scores.argmax(-1) if scores.is_cuda else scores.numpy().argmax(-1)).tolist()
     return found
 
 
 def _only(logits: Tensor, allowed: Sequence[np.ndarray | None], priors: Sequence[np.ndarray | None]) -> Tensor:
-    """logits [m, V] with -inf for all but each row's allowed ids, and its prior added to those; rows without stay.
+    """Return logits [m, V] with -inf for all but each row's allowed ids, and its prior added to those.
 
-    All rows at once: row by row, a GPU would wait for the host again and again."""
+    Rows without stay. All rows at once: row by row, a GPU would wait for the host again and again."""
     held = [(row, ids, prior) for row, (ids, prior) in enumerate(zip(allowed, priors, strict=True)) if ids is not None]
     places = np.concatenate([row * logits.shape[-1] + np.asarray(ids, dtype=np.int64) for row, ids, _ in held])
     added = np.concatenate([np.zeros(len(ids)) if prior is None else prior for _, ids, prior in held])
@@ -69,9 +117,10 @@ def _only(logits: Tensor, allowed: Sequence[np.ndarray | None], priors: Sequence
 
 
 def _outside(scores: Tensor, top_p: float) -> Tensor:
-    """Bool [m, V]: what top-p leaves out. A token stays if the mass before it is below top_p, so the likeliest one
-    always does. On the host the likeliest ``_LIKELY`` are tried first: they are found in a sixth of the time that
-    sorting 24,576 scores takes. Each row goes its own way, whatever company it has."""
+    """Return bool [m, V]: what top-p leaves out. A token stays if the mass before it is below top_p.
+
+    On the host the likeliest ``_LIKELY`` are tried first, which takes a sixth of the time of sorting all. Each row goes
+    its own way, whatever company it has."""
     if scores.is_cuda or scores.shape[-1] <= 2 * _LIKELY:
         return _outside_of_sorted(scores, top_p)
     likely, order = scores.softmax(-1).topk(_LIKELY)
@@ -95,15 +144,14 @@ _ROWS = 64  # sorted at once: of a large vocabulary, what sorting takes for a tr
 
 
 class Sampler:
-    """One answer's way of choosing tokens, shared by every tier so that all speak of the same distributions."""
+    """Choose the tokens of one answer; shared by every tier, so that all speak of the same distributions."""
 
     def __init__(self, params: SamplingParams, *, verifier: str = "rejection", masks: Masks | None = None,
                  chance: Chance | None = None, stop: frozenset[int] = frozenset(),
                  same: Callable[[list[int]], list[int]] | None = None, faster: FasterSampling | None = None) -> None:
-        """stop: tokens that end the answer; no tier need draft beyond one. faster: kernels of the device that logits
-        lie on; None: as it is written here. same: where several processes take every step together, gives them the
-        first one's numbers. Greedy choices need it not: they follow from the logits' bytes alone, while a running sum
-        over probabilities (top-p, drawing) has no fixed order on a GPU."""
+        """stop: tokens that end the answer. faster: kernels of the device that logits lie on. same: where several
+        processes take every step together, gives them the first one's numbers: a running sum over probabilities has no
+        fixed order on a GPU. Greedy choices need it not."""
         self.params, self.stop = params, stop
         self.masks = masks
         self.coupled = params.temperature == 0 or verifier == "coupled"
@@ -120,20 +168,20 @@ class Sampler:
         return SamplingKind(self.coupled, greedy, not greedy and (self.params.top_k > 0 or self.params.top_p < 1))
 
     def parameters(self, vocabulary: int) -> list[float]:
-        """Temperature, top-k and top-p for ``DeviceSampling``, which has no "off": these leave no token out then."""
+        """Return temperature, top-k and top-p for ``DeviceSampling``; what is off leaves no token out."""
         top_k = self.params.top_k if 0 < self.params.top_k < vocabulary else vocabulary
         # A sum of rounded probabilities may pass 1 before the last token.
         return [self.params.temperature, top_k, self.params.top_p if self.params.top_p < 1 else 2.0]
 
     def noise(self, first: int, count: int, vocabulary: int) -> Tensor:
-        """fp32 [count, V]: the Gumbel noise of positions from ``first``, on the host."""
+        """Return fp32 [count, V]: the Gumbel noise of positions from ``first``, on the host."""
         return torch.stack([self._gumbel(first + i, vocabulary) for i in range(count)])
 
     def guided(self, context: Sequence[int], limit: int) -> list[int]:
         return self.masks.guided(context, limit) if self.masks else []
 
     def num_allowed(self, context: Sequence[int], draft: Sequence[int]) -> int:
-        """How many of the draft's first tokens may follow ``context``; behind the next all are wasted."""
+        """Return how many of the draft's first tokens may follow ``context``."""
         if self.masks is None or not draft:
             return len(draft)
         rows = self.masks.allowed(context, draft)[:-1]
@@ -142,12 +190,12 @@ class Sampler:
         return next(refused, len(draft))
 
     def draws(self, logits: Tensor, context: Sequence[int], draft: Sequence[int] = ()) -> list[int]:
-        """The token of each row of logits [m, V]; row i follows ``context`` and the first i of ``draft``."""
+        """Return each row's token, of logits [m, V]; row i follows ``context`` and the first i of ``draft``."""
         drawn = _greatest(self.scores(logits, context, draft))
         return drawn if self.params.temperature == 0 else self.same(drawn)
 
     def distributions(self, logits: Tensor, context: Sequence[int], draft: Sequence[int] = ()) -> Tensor:
-        """Probabilities [m, V] of each row (see ``draws``), for rejection. Needs temperature > 0."""
+        """Return the probabilities [m, V] of each row (see ``draws``). Needs temperature > 0."""
         assert self.params.temperature > 0
         masked = self._masked(logits, context, draft)
         if self.faster is None or self.faster.probs is None:
@@ -157,7 +205,7 @@ class Sampler:
         return self.faster.probs(masked, self._parameters)
 
     def scores(self, logits: Tensor, context: Sequence[int], draft: Sequence[int] = ()) -> Tensor:
-        """[m, V], the greatest of which is each row's draw (see ``draws``); -inf where nothing may be drawn."""
+        """Return [m, V], the greatest of which is each row's draw; -inf where nothing may be drawn."""
         logits = self._masked(logits, context, draft)
         if self.params.temperature == 0:
             return logits
@@ -174,7 +222,7 @@ class Sampler:
         return _only(logits, allowed, self.masks.prior(context, draft))
 
     def _filtered(self, logits: Tensor) -> Tensor:
-        """Temperature, then top-k, then top-p (the order of transformers' generate); removed tokens are -inf."""
+        """Apply temperature, then top-k, then top-p (as transformers' generate); removed tokens are -inf."""
         if len(logits) > _ROWS:
             return torch.cat([self._filtered(part) for part in logits.split(_ROWS)])
         scores = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
@@ -185,7 +233,7 @@ class Sampler:
         return scores if self.params.top_p >= 1 else scores.masked_fill(_outside(scores, self.params.top_p), -torch.inf)
 
     def _gumbel(self, position: int, vocabulary: int) -> Tensor:
-        """Noise [V] that only the seed and the position decide; kept a while, as every tier asks for it."""
+        """Return noise [V] that seed and position decide; kept a while, as every tier asks for it."""
         if position not in self._noise:
             key = np.random.SeedSequence((self.params.seed, position)).generate_state(2, np.uint64)
             uniform = np.random.Generator(np.random.Philox(key=key)).random(vocabulary)
