@@ -191,21 +191,45 @@ UI_FOLDERS = {  # of ui/: the other folders of it that each may import from; gra
 
 
 @cache
-def ui_modules() -> dict[str, Path]:
-    """Of all modules below ui/, by their dotted names."""
+def all_modules() -> dict[str, Path]:
+    """Return the files of the core and of ui/ by their dotted names."""
     return {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
-            for path in modules(UI)}
+            for path in (*modules(CORE), *modules(UI))}
 
 
-def ui_imports(path: Path) -> set[str]:
-    """The modules below ui/ that a file imports, wherever the statement stands."""
-    known = ui_modules()
+@cache
+def own_imports(path: Path) -> set[str]:
+    """Return the modules of the core and of ui/ that a file imports, wherever the statement stands."""
+    known = all_modules()
     found = set()
     for module, names in imports(path):
         for name in names or [""]:
             full = f"{module}.{name}"
             found.add(full if full in known else module)
     return found & set(known)
+
+
+def ui_imports(path: Path) -> set[str]:
+    return {name for name in own_imports(path) if name.split(".")[0] == "ui"}
+
+
+@cache
+def reachable(name: str) -> set[str]:
+    """Return all modules that importing one may import, at once or later."""
+    found, left = set(), [name]
+    while left:
+        new = own_imports(all_modules()[left.pop()]) - found
+        found |= new
+        left += new
+    return found
+
+
+def test_no_circle_of_imports_joins_files_of_different_rooms() -> None:
+    """A room is a folder, or a file beside the folders; imports for type checkers alone count too."""
+    for name, path in all_modules().items():
+        for other in own_imports(path):
+            if other.split(".")[:2] != name.split(".")[:2]:
+                assert name not in reachable(other), f"{name} imports {other}, which leads back to it"
 
 
 @pytest.mark.parametrize("folder", UI_FOLDERS)
@@ -219,13 +243,13 @@ def test_each_folder_of_ui_knows_what_it_may(folder: str) -> None:
 
 def test_the_server_is_imported_by_the_front_door_alone() -> None:
     """``ui/__init__`` is app.py's way in; besides it, ``ui.server`` and the tests, nobody knows that there is one."""
-    users = {name for name, path in ui_modules().items() for used in ui_imports(path) if used.startswith("ui.server")}
+    users = {name for name, path in all_modules().items() for used in ui_imports(path) if used.startswith("ui.server")}
     assert {name for name in users if not name.startswith("ui.server")} == {"ui"}
     assert not {module for module, _ in imports(ROOT / "app.py") if module.startswith("ui.")}
 
 
 def test_no_modules_of_ui_import_each_other_in_a_circle() -> None:
-    left = {name: ui_imports(path) - {name} for name, path in ui_modules().items()}
+    left = {name: ui_imports(path) - {name} for name, path in all_modules().items() if path.is_relative_to(UI)}
     while free := {name for name, used in left.items() if not used & set(left)}:
         left = {name: used for name, used in left.items() if name not in free}
     assert not left, f"in a circle, or behind one: {sorted(left)}"
