@@ -9,7 +9,6 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from ..app.services import Services
 
-_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -27,7 +26,8 @@ def healthz(services: Services) -> _Handler:
 
 def metrics(services: Services) -> _Handler:
     async def handler(request: Request) -> Response:
-        return PlainTextResponse("\n".join(_lines(services)) + "\n", media_type=_TYPE)
+        return PlainTextResponse("\n".join(_lines(services)) + "\n", media_type="text/plain; version=0.0.4; "
+                                                                                "charset=utf-8")
 
     return handler
 

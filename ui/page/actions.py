@@ -85,8 +85,7 @@ def conversation_actions(services: Services) -> Actions:
     return {
         "new-conversation": new, "conversation": show, "rename": rename,
         "more-conversations": more,
-        "delete-conversation": lambda view, data: services.delete_conversation(
-            view, data.get("conversation", "")),
+        "delete-conversation": lambda view, data: services.delete_conversation(view, data.get("conversation", "")),
         "undo": lambda view, data: services.undo(view), "instruct": instruct,
         "continue": lambda view, data: services.continue_anew(view),
         "found": lambda view, data: services.find(view, data.get("conversation", ""), data.get("answer", "")),

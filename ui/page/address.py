@@ -12,8 +12,6 @@ from ..app.tab_view import TabView
 from .html import APP, esc
 from .panel import Panel, block
 
-TITLE_OF = "{title} · TriForce Chat"
-
 
 def build() -> tuple[gr.HTML, gr.HTML]:
     """What it should be, and the button that address.js presses."""
@@ -39,7 +37,7 @@ def panels(services: Services) -> list[Panel]:
     def draw(view: TabView) -> str:
         asked = view.asked  # read first: a step that ends now is not answered with where it began
         entry = services.library.get(view.document)
-        title = TITLE_OF.format(title=entry.title or entry.name) if entry else APP
+        title = f"{entry.title or entry.name} · TriForce Chat" if entry else APP
         return (f'<span data-address="{esc(of_view(view))}" data-openings="{view.openings}" '
                 f'data-asked="{asked}" data-title="{esc(title)}"></span>')
 

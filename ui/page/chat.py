@@ -32,35 +32,28 @@ CHAT = "Chat"
 ASK_PLACEHOLDER = "Ask about a document"
 ASK_ABOUT = "Ask about {scope}"
 ASK_LATER = "Choose the pages to read first"
-SEND = "Ask"
-QUOTES_ONLY = "Only quotes sentences · ? all keys"
 QUOTES_ONLY_HELP = "The loaded model only quotes. For summaries and free answers load a chat model under Models."
 KEYS = "Enter asks · Shift+Enter new line · ? all keys"
-ANSWER_NOW = "Answer now from {pages}"
 COPIED = "Copied"
 READ_SILENT = "Stop reading"
-MEANWHILE = "What it contains"
 MEANWHILE_ASK = ("You can ask now. The answer starts when everything is read, or at once from the pages read so far, "
                  "if you choose that.")
-MEANWHILE_MORE = "Look into it while the model reads: a chapter opens its page."
 START_MORE = ("The answer is written from {scope}, and the strip shows which pages the model looked at. "
               "Press Race to see the same answer with and without speculation.")
 
-WELCOME = "Ask your documents"
 WELCOME_MORE = ("Drop a document anywhere on this window. The model reads all of it, or the pages that you choose. "
                 "Nothing leaves this machine.")
 WELCOME_REMOTE = ("Drop a document anywhere on this window. All of it, or the pages you choose, is sent to the server "
                   "with every question.")
-OPEN_SAMPLE = "Try it with the handbook"
 
 MOST_CHAPTERS = 60
 
 
 def welcome(sample: str | None, sends_to: str = "") -> str:
     """Nothing is open yet."""
-    action = button(OPEN_SAMPLE, "open", css="tf-primary", document=sample) if sample else ""
+    action = button("Try it with the handbook", "open", css="tf-primary", document=sample) if sample else ""
     more = WELCOME_REMOTE if sends_to else WELCOME_MORE
-    return f'<div class="tf-welcome"><h1>{esc(WELCOME)}</h1><p>{esc(more)}</p>{action}</div>'
+    return f'<div class="tf-welcome"><h1>Ask your documents</h1><p>{esc(more)}</p>{action}</div>'
 
 
 def meanwhile(document: Document | None) -> str:
@@ -74,7 +67,7 @@ def meanwhile(document: Document | None) -> str:
         f'<span>{esc(chapter.title)}</span><span class="tf-muted">'
         f"{esc(page_names.short(document.pages[chapter.first - 1].label))}</span></button></li>"
         for chapter in [chapter for chapter in document.chapters if chapter.level <= 2][:MOST_CHAPTERS])
-    return (f"{ask}<h2>{esc(MEANWHILE)}</h2><p>{esc(MEANWHILE_MORE)}</p>"
+    return (f"{ask}<h2>What it contains</h2><p>Look into it while the model reads: a chapter opens its page.</p>"
             f"<ul>{items}</ul></div>")
 
 
@@ -95,8 +88,7 @@ def inside(services: Services, run: Run, by_token: bool) -> str:
 def sooner(services: Services, run: Run) -> str:
     """The offer to answer from the pages that are read by now, as safe HTML; "" where there is nothing to offer."""
     pages = services.queue.pages_read(run)
-    return button(ANSWER_NOW.format(pages=which(pages)), "answer-now", css="tf-quiet",
-                  run=run.id) if pages else ""
+    return button(f"Answer now from {which(pages)}", "answer-now", css="tf-quiet", run=run.id) if pages else ""
 
 
 def wait(services: Services, run: Run) -> str:
@@ -139,7 +131,7 @@ def build() -> Chat:
             keys = block("keys")
             race = gr.Button(RACE, elem_id="race-now", size="sm", min_width=74)
             stop = gr.Button(transcript.STOP, variant="stop", elem_id="stop", size="sm", min_width=74, visible=False)
-            send = gr.Button(SEND, variant="primary", elem_id="send", size="sm", min_width=74)
+            send = gr.Button("Ask", variant="primary", elem_id="send", size="sm", min_width=74)
     return Chat(finished, live, question, send, stop, editing, context, keys, race)
 
 
@@ -221,8 +213,7 @@ def _live_panels(services: Services) -> list[Panel]:
 
     def draw_keys(view: TabView) -> str:
         """What the model cannot do stands where a question is written."""
-        words, more = ((QUOTES_ONLY, QUOTES_ONLY_HELP) if quotes_only(view)
-                       else (KEYS, ""))
+        words, more = (("Only quotes sentences · ? all keys", QUOTES_ONLY_HELP) if quotes_only(view) else (KEYS, ""))
         return f'<span class="tf-keys" title="{esc(more)}">{esc(words)}</span>'
 
     def stop_state(view: TabView) -> tuple[bool, bool]:

@@ -18,12 +18,8 @@ from triforce_core import Document
 from ..app.quotes import KEPT_DOCUMENTS, LEAST, Found, Place, QuoteFinder, QuoteFinders, normal, spot
 from . import markdown, page_names
 
-QUOTE_EXACT = "these words stand there"
-QUOTE_PARTLY = "{percent} % of these words stand there in one piece"
-QUOTE_ELSEWHERE = "the answer says p. {label}"
 QUOTE_MORE = "and {more} more places"
 QUOTE_MISSING = "not found in the document"
-QUOTE_MISSING_HELP = "The program looked for these words on every page and did not find them."
 NO_PASSAGE = "no passage found for this sentence"
 NO_PASSAGE_HELP = ("No passage of the document holds enough of this sentence's words. It may still say the same in "
                    "other words.")
@@ -51,11 +47,11 @@ def chips(found: Found, labels: Sequence[str], named: str | None = None) -> str:
     for occurrence in sorted(found.occurrences, key=lambda places: labels[places[0].page - 1] != named)[:SHOWN]:
         page = occurrence[0].page
         label = page_names.short(labels[page - 1])
-        how = (QUOTE_EXACT if found.share == 1
-               else QUOTE_PARTLY.format(percent=int(found.share * 100)))
+        how = ("these words stand there" if found.share == 1
+               else f"{int(found.share * 100)} % of these words stand there in one piece")
         title = f"{label}: {how}"
         if named and labels[page - 1] != named:
-            title += f"; {QUOTE_ELSEWHERE.format(label=named)}"
+            title += f"; {f'the answer says p. {named}'}"
         made.append(f'<button type="button" class="tf-cite" data-action="page" data-page="{page}" '
                     f'data-spot="{spot(occurrence)}" title="{html.escape(title)}" aria-label="{html.escape(title)}">'
                     f"{html.escape(label)}{'' if found.share == 1 else ' ≈'}</button>")
@@ -66,7 +62,7 @@ def chips(found: Found, labels: Sequence[str], named: str | None = None) -> str:
 
 
 def missing() -> str:
-    title = html.escape(QUOTE_MISSING_HELP)
+    title = html.escape("The program looked for these words on every page and did not find them.")
     return f'<span class="tf-uncited" title="{title}">{html.escape(QUOTE_MISSING)}</span>'
 
 

@@ -21,23 +21,16 @@ from .panel import PRIVATE, Panel, block, safely
 
 EDITING = "You are rewording an earlier question. The old version is kept."
 RENAME = "Rename"
-RENAME_LABEL = "Name of this conversation"
-INSTRUCT = "Instructions"
 INSTRUCT_SET = "Instructions are set"
 CONTEXT = "Context {percent}"
-CONTEXT_OF = "{used} of {most} tokens of the context are taken"
 CONTEXT_PARTS = (("document", "Document"), ("conversation", "This conversation"), ("left", "Free"))
 CONTEXT_NEAR = "The context is almost full: about {left} tokens are left."
 CONTEXT_FULL = "The context is full."
 CONTINUE = "Continue in a new conversation"
-CONTINUE_HELP = "The document stays as it is, and the last exchanges go along."
 NEW_TALK = "New conversation"
 EXPORT_KINDS = {"md": "Export as Markdown", "html": "Export as one HTML file",
                 "json": "Export as JSON (all versions, statistics)"}
 SEARCH = "Search all conversations"
-SEARCH_NOTHING = "Nothing found for “{query}”."
-SEARCH_ONE = "1 conversation"
-SEARCH_FOUND = "{count} conversations"
 SHORTCUTS_TITLE = "Keys"
 SHORTCUTS = (
     ("Enter", "Ask"), ("Shift+Enter", "New line"), ("Esc", "Close a box or cancel an edit; stop the answer"),
@@ -54,7 +47,7 @@ def context_menu(use: ContextUse) -> str:
     """How full the context is; unfolded, of what, and a way to make room."""
     used = use.document + use.conversation
     share = fmt.percent(min(used, use.most), use.most)
-    told = CONTEXT_OF.format(used=fmt.count(used), most=fmt.count(use.most))
+    told = f"{fmt.count(used)} of {fmt.count(use.most)} tokens of the context are taken"
     facts = "".join(f"<dt>{esc(label)}</dt><dd>{esc(fmt.count(getattr(use, name)))}</dd>"
                     for name, label in CONTEXT_PARTS)
     onward = button(CONTINUE, "continue", css="tf-quiet") if use.conversation else ""
@@ -70,7 +63,7 @@ def context_note(use: ContextUse | None) -> str:
     words = CONTEXT_FULL if use.state == "full" else CONTEXT_NEAR
     onward = button(CONTINUE, "continue", css="tf-quiet", because=use.state)
     return (f'<div class="tf-editing tf-context-{use.state}" role="status" '
-            f'title="{esc(CONTINUE_HELP)}">'
+            f'title="The document stays as it is, and the last exchanges go along.">'
             f"<span>{esc(words.format(left=fmt.count(use.left)))}</span>{onward}</div>")
 
 
@@ -80,7 +73,7 @@ def bar(talk: Conversation | None, instructed: bool, use: ContextUse | None = No
     told = INSTRUCT_SET if instructed else ""
     mark = f'<i class="tf-dot-ok" role="img" aria-label="{esc(told)}" title="{esc(told)}"></i>' if told else ""
     context = context_menu(use) if use else ""
-    items = button(INSTRUCT, "instruct", css="tf-quiet")
+    items = button("Instructions", "instruct", css="tf-quiet")
     title = NEW_TALK
     if talk is not None:
         title = talk.title
@@ -94,7 +87,7 @@ def bar(talk: Conversation | None, instructed: bool, use: ContextUse | None = No
 def found(hits: Sequence[Hit], documents: dict[str, str], query: str) -> str:
     """What search found, over all documents. documents: id -> title."""
     if not hits:
-        return f'<p class="tf-note">{esc(SEARCH_NOTHING.format(query=query))}</p>'
+        return f'<p class="tf-note">{esc(f"Nothing found for “{query}”.")}</p>'
     items = []
     for hit in hits:
         start, end = hit.found
@@ -105,7 +98,7 @@ def found(hits: Sequence[Hit], documents: dict[str, str], query: str) -> str:
             f'data-document="{esc(talk.document)}" data-answer="{esc(hit.answer)}"><b>{esc(talk.title)}</b>'
             f'<span class="tf-muted">{esc(documents.get(talk.document, ""))}</span><span>{excerpt}</span>'
             "</button></li>")
-    count = SEARCH_ONE if len(hits) == 1 else SEARCH_FOUND.format(count=len(hits))
+    count = "1 conversation" if len(hits) == 1 else f"{len(hits)} conversations"
     return f'<p class="tf-note" role="status">{esc(count)}</p><ul class="tf-hits">{"".join(items)}</ul>'
 
 
@@ -136,10 +129,9 @@ def build() -> Talks:
     bar = block("talk-bar", clicks=True)
     with gr.Column(visible=False, elem_id="renaming", elem_classes="tf-dialog") as renaming:
         with gr.Row():
-            title = gr.Textbox(label=RENAME_LABEL, elem_id="new-title", max_lines=1, max_length=200,
+            title = gr.Textbox(label="Name of this conversation", elem_id="new-title", max_lines=1, max_length=200,
                                scale=3, min_width=140)
-            save = gr.Button(RENAME, variant="primary", elem_id="save-title", size="md", scale=0,
-                             min_width=96)
+            save = gr.Button(RENAME, variant="primary", elem_id="save-title", size="md", scale=0, min_width=96)
             leave = gr.Button(CANCEL, elem_id="leave-title", size="md", scale=0, min_width=90)
     return Talks(bar, renaming, title, save, leave, gr.JSON(visible="hidden", elem_id="parcel"))
 

@@ -26,39 +26,22 @@ from .panel import PRIVATE, Panel, block, safely
 from .together import ADD_MORE
 from .wait_line import LEAST_LEFT, wait_line
 
-ALL_IN_CONTEXT = "All {pages}, {tokens} tokens"
-READ_IN = "read in {seconds}"
 READ_REST_IN = "read in {seconds}, the first {tokens} tokens kept from an earlier reading"
-REOPENED_IN = "read in {seconds}, reopened in {again}"
-EXTRACTING = "Extracting text: page {done} of {total}"
-EXTRACTING_START = "Extracting text"
-READING_WAIT = "Queued: the engine is busy"
-READING_LOAD = "Starting the engine"
-READING_LOAD_STAGE = "Starting the engine: {stage}"
 TOKENIZING = "Turning the text into tokens: {done} of about {total}"
 READING = "Reading {done} of {total} tokens"
 READING_SAVED = "Reopening the saved reading"
-READING_SAVE = "Saving the reading for next time"
 READING_TUNE = "Measuring how fast this machine is (only once)"
 READING_WARM = "Preparing the engine for this document"
-READING_RATE = "{rate} tokens/s"
-READING_ETA = "{eta} left"
 CANCELLING = "Cancelling…"
 READ_NOW = "Read now"
-READ_AGAIN = "Try again"
-CHOOSE_PAGES = "Choose pages"
 RESTING = "Saved; reopens when you ask."
 UNSAVED = "Not in memory now. Read again when you ask, in about {seconds}."
-NOT_READ_YET = "Not read yet."
-WARNINGS = "About this file"
 PASSWORD_TITLE = "This file is protected"
 PASSWORD_HELP = "Enter its password. It is used once to extract the text and is not saved."
 PASSWORD = "Password"
-UNLOCK = "Unlock"
 
 DISK_TITLE = "The disk is full"
 READING_UNSAVED_TITLE = "This reading is not saved"
-READING_UNSAVED = "Reading the document again will take as long as this time. {why}"
 READING_DAMAGED = "The saved reading was damaged: it was removed, and the document was read again."
 
 
@@ -66,17 +49,17 @@ def prefill_line(prefill: Job, load: LoadProgress | None, wait: str = "") -> tup
     """What a prefill says, how far it is (0 to 1), and its figures. wait: what it waits for."""
     progress = prefill.progress
     if prefill.stage == "waiting":
-        return wait or READING_WAIT, 0.0, ""
+        return wait or "Queued: the engine is busy", 0.0, ""
     if prefill.stage == "loading":
-        text = READING_LOAD_STAGE.format(stage=load.stage) if load else READING_LOAD
+        text = f"Starting the engine: {load.stage}" if load else "Starting the engine"
         return text, (load.fraction or 0.0) if load else 0.0, ""
     if progress is None:
         return PHASES[prefill.stage], 0.0, ""
     fraction = progress.tokens_done / max(1, progress.tokens_total)
     if progress.stage == "save":
-        return READING_SAVE, fraction, ""
+        return "Saving the reading for next time", fraction, ""
     eta = progress.eta_seconds or 0.0
-    left = [READING_ETA.format(eta=fmt.seconds(eta))] if eta >= LEAST_LEFT and progress.tokens_done else []
+    left = [f"{fmt.seconds(eta)} left"] if eta >= LEAST_LEFT and progress.tokens_done else []
     if progress.stage == "restore":
         return READING_SAVED, fraction, "".join(left)
     if progress.stage == "tune":
@@ -86,7 +69,7 @@ def prefill_line(prefill: Job, load: LoadProgress | None, wait: str = "") -> tup
     words = TOKENIZING if progress.stage == "tokenize" else READING
     text = words.format(done=fmt.count(progress.tokens_done), total=fmt.count(progress.tokens_total))
     rate = progress.tokens_per_second
-    read = [READING_RATE.format(rate=fmt.rate(rate))] if rate else []
+    read = [f"{fmt.rate(rate)} tokens/s"] if rate else []
     return text, fraction, " · ".join([*read, *left])
 
 
@@ -102,18 +85,16 @@ def in_context(entry: Entry, opened: DocumentOpened | None) -> str:
     """'4,213 tokens in context ...; read in 41 s, reopened in 0.8 s'."""
     tokens = fmt.tokens(opened.tokens, opened.estimated) if opened else fmt.count(entry.tokens or 0)
     if not entry.chosen:
-        text = ALL_IN_CONTEXT.format(tokens=tokens, pages=pages(entry.pages))
+        text = f"All {pages(entry.pages)}, {tokens} tokens"
     else:
         text = IN_CONTEXT.format(tokens=tokens, chosen=which(entry.ranges), pages=fmt.count(entry.pages))
     if opened and opened.restored:
-        words = REOPENED_IN.format(seconds=fmt.seconds(opened.read_seconds),
-                                   again=fmt.seconds(opened.seconds))
+        words = f"read in {fmt.seconds(opened.read_seconds)}, reopened in {fmt.seconds(opened.seconds)}"
         return f"{text} · {words}"
     if opened and opened.reused:
-        words = READ_REST_IN.format(seconds=fmt.seconds(opened.read_seconds),
-                                    tokens=fmt.count(opened.reused))
+        words = READ_REST_IN.format(seconds=fmt.seconds(opened.read_seconds), tokens=fmt.count(opened.reused))
         return f"{text} · {words}"
-    return f"{text} · {READ_IN.format(seconds=fmt.seconds(opened.read_seconds))}" if opened else text
+    return f"{text} · {f'read in {fmt.seconds(opened.read_seconds)}'}" if opened else text
 
 
 def head(entry: Entry | None, phase: str, *, extraction: Extraction | None = None, prefill: Job | None = None,
@@ -125,13 +106,12 @@ def head(entry: Entry | None, phase: str, *, extraction: Extraction | None = Non
         return ""
     more = ""
     if phase in ("ready", "closed", "resting", "unsaved") and prefill is None:
-        choose = button(CHOOSE_PAGES, "choose-pages", css="tf-quiet") if entry.pages > 1 else ""
+        choose = button("Choose pages", "choose-pages", css="tf-quiet") if entry.pages > 1 else ""
         more = menu(choose + button(ADD_MORE, "together", css="tf-quiet"))
     if phase == "extracting":
         body = _extracting(extraction)
     elif phase == "failed":
-        body = card("error", PHASES["failed"], entry.error,
-                    action=button(READ_AGAIN, "read", css="tf-quiet"))
+        body = card("error", PHASES["failed"], entry.error, action=button("Try again", "read", css="tf-quiet"))
     elif prefill is not None:
         body = progress(*prefill_line(prefill, load, wait), prefill.cancelled)
     elif phase == "problem":
@@ -140,7 +120,7 @@ def head(entry: Entry | None, phase: str, *, extraction: Extraction | None = Non
         body = _at_rest(entry, phase, opened)
     if weighing and phase in ("ready", "resting", "unsaved", "closed"):
         body += context_bar(weighing.parts, weighing.most, weighing.room, css="tf-inline")
-    warnings = "".join(card("warn", WARNINGS, text) for text in entry.warnings)
+    warnings = "".join(card("warn", "About this file", text) for text in entry.warnings)
     title = entry.title or entry.name
     several = f' tf-several" title="{esc(title)}' if entry.parts else ""
     return f'<div class="tf-title-row"><h1 class="tf-title{several}">{esc(title)}</h1>{more}</div>{body}{warnings}'
@@ -149,9 +129,9 @@ def head(entry: Entry | None, phase: str, *, extraction: Extraction | None = Non
 def _extracting(extraction: Extraction | None) -> str:
     """How far its text is."""
     if extraction is None or not extraction.pages_total:
-        return progress(EXTRACTING_START, 0.0, "", False)
+        return progress("Extracting text", 0.0, "", False)
     done, total = extraction.pages_done, extraction.pages_total
-    return progress(EXTRACTING.format(done=done, total=total), done / total, "", False)
+    return progress(f"Extracting text: page {done} of {total}", done / total, "", False)
 
 
 def _at_rest(entry: Entry, phase: str, opened: DocumentOpened | None) -> str:
@@ -162,10 +142,10 @@ def _at_rest(entry: Entry, phase: str, opened: DocumentOpened | None) -> str:
             body += f'<p class="tf-muted">{esc(READING_DAMAGED)}</p>'
         if opened and opened.unsaved:
             body += card("warn", READING_UNSAVED_TITLE,
-                         READING_UNSAVED.format(why=opened.unsaved))
+                         f"Reading the document again will take as long as this time. {opened.unsaved}")
         return body
     words = {"resting": RESTING, "unsaved": UNSAVED.format(
-        seconds=fmt.seconds(entry.read_seconds or 0.0)), "closed": NOT_READ_YET}.get(phase)
+        seconds=fmt.seconds(entry.read_seconds or 0.0)), "closed": "Not read yet."}.get(phase)
     if words is None:
         return ""
     read = button(READ_NOW, "read", css="tf-quiet")
@@ -190,9 +170,8 @@ def build_locked() -> Locked:
     with gr.Column(visible=False, elem_id="locked", elem_classes="tf-dialog") as column:
         text = block("locked-text")
         with gr.Row():
-            password = gr.Textbox(type="password", label=PASSWORD, elem_id="password", scale=3,
-                                  min_width=140)
-            unlock = gr.Button(UNLOCK, variant="primary", elem_id="unlock", size="md", scale=0, min_width=96)
+            password = gr.Textbox(type="password", label=PASSWORD, elem_id="password", scale=3, min_width=140)
+            unlock = gr.Button("Unlock", variant="primary", elem_id="unlock", size="md", scale=0, min_width=96)
     return Locked(column, text, password, unlock)
 
 
@@ -237,8 +216,7 @@ def panels(services: Services) -> list[Panel]:
         shown, problem, broken, silent = told(view)
         lasting = card("error", DISK_TITLE, problem) if problem else ""
         lasting += card("error", ENGINE_FAILED, broken) if broken else ""
-        lasting += card("warn", SILENT_TITLE, SILENT.format(
-            seconds=silent, limit=SILENT_LIMIT)) if silent else ""
+        lasting += card("warn", SILENT_TITLE, SILENT.format(seconds=silent, limit=SILENT_LIMIT)) if silent else ""
         if shown is None:
             return lasting
         return lasting + card(*shown, action=button(DISMISS, "dismiss", css="tf-quiet"))

@@ -26,8 +26,6 @@ from .transcript import compared, from_pages
 EXPORTED = "About “{document}”, started {day}, exported from TriForce Chat."
 EXPORTED_INSTRUCTIONS = "Instructions:"
 EXPORTED_OTHERS = "Written with other instructions: {words}"
-EXPORTED_WITHOUT = "Written without instructions."
-EXPORTED_VERSION = "Version {number} of {count}; the JSON export has them all."
 
 KINDS = {"md": "text/markdown", "json": "application/json", "html": "text/html"}
 FORMAT = 1
@@ -140,11 +138,10 @@ def _notes(answer: Answer, talk: Talk) -> list[str]:
         notes.append(" ".join(answer.error.split()))
     told = answer.result.get("system", talk.conversation.system)
     if told != talk.conversation.system:
-        notes.append(EXPORTED_OTHERS.format(words=" ".join(told.split())) if told
-                     else EXPORTED_WITHOUT)
+        notes.append(EXPORTED_OTHERS.format(words=" ".join(told.split())) if told else "Written without instructions.")
     beside = talk.versions.get(answer.id, ())
     if beside:
-        notes.append(EXPORTED_VERSION.format(number=beside.index(answer.id) + 1, count=len(beside)))
+        notes.append(f"Version {beside.index(answer.id) + 1} of {len(beside)}; the JSON export has them all.")
     return notes
 
 

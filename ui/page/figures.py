@@ -24,27 +24,14 @@ from .panel import Panel, block
 
 THIS_ANSWER = "This answer"
 LAST_ANSWER = "Last answer"
-STATISTICS = "Statistics"
-NO_ANSWER = "Statistics appear here."
 RATE = "tok/s"
 SPEED = "speed"
-SPEED_HELP = "Tokens per second after the first one; reading the question is not counted."
 FIRST_TOKEN = "first token"
-FIRST_TOKEN_HELP = "From pressing Enter to the first word."
-PER_PASS = "tokens per full pass"
 PER_PASS_SHORT = "per full pass"
 PER_PASS_HELP = "How many tokens one pass of the full model over the whole document settles. Plain decoding: 1."
-STREAMED = "PCIe: {rate}/s from host memory"
 STREAMED_HELP = "The model's cache is larger than the GPU's memory: each full pass streams it there from host memory."
-DETAILS = "Details"
-TIMES_PLAIN = "{factor:.1f}× plain"
 TIMES_PLAIN_HELP = "Plain decoding wrote {rate} tok/s when this question was raced on the same pages."
-ANSWERED_BY = "Model: {model}"
 TOKEN_UNIT = "tokens"
-TOKENS_SHORT = "tokens"
-ACCEPTANCE = "Drafts accepted"
-ACCEPTANCE_HELP = "Of the drafted tokens that the next tier tested, how many it accepted."
-ACCEPTED = "Accepted of tested:"
 WHO_WROTE = "Who wrote the tokens"
 SPECULATION_ON = "TriForce on"
 SPECULATION_OFF = "TriForce off"
@@ -64,14 +51,9 @@ TIER_TESTED = {"quote": "quotes, by the full model", "n-gram": "copied text, by 
                "draft": "small model, by retrieval tier",
                "retrieval": "retrieval tier, by full cache"}
 SPEED_OVER_TIME = "Speed while it was written"
-ACCEPTED_OVER_TIME = "Drafts accepted while it was written"
-SPEED_OF_ANSWERS = "Speed, answer by answer"
-PASS_READS = "A full pass reads {size} in {milliseconds} ms: {rate}/s"
-PASS_SHARE = ", {share} of the {rate}/s that a copy in the GPU's memory moves"
 PASS_READS_HELP = "Weights, and keys and values of everything before it: the memory's bandwidth is what bounds it."
 ENERGY = "{joules} J, {each} J a token"
 ENERGY_HELP = "What all GPUs of this machine spent meanwhile, by NVIDIA's own counter."
-HISTORY = "Answers about this document"
 ASKED = "question"
 JOULES = "J"
 
@@ -133,17 +115,17 @@ def figures_card(figures: Figures, title: str) -> str:
     if figures.engine == "remote":
         parts.append(f'<p class="tf-note">{esc(NOT_REPORTED)}</p>')
     if figures.acceptance:
-        parts.append(f'<h4 class="tf-h4" title="{esc(ACCEPTANCE_HELP)}">'
-                     f'{esc(ACCEPTANCE)}</h4>'
+        parts.append('<h4 class="tf-h4" title="Of the drafted tokens that the next tier tested, how many it '
+                     'accepted.">'
+                     f'Drafts accepted</h4>'
                      f"{acceptance(figures.acceptance)}")
     if figures.origins:
         parts.append(f'<h4 class="tf-h4">{esc(WHO_WROTE)}</h4>{tier_bar(figures.origins)}')
     if figures.streamed_bytes_per_second:
-        rate = STREAMED.format(rate=fmt.size(figures.streamed_bytes_per_second))
+        rate = f"PCIe: {fmt.size(figures.streamed_bytes_per_second)}/s from host memory"
         parts.append(f'<p class="tf-note" title="{esc(STREAMED_HELP)}">{esc(rate)}</p>')
     if figures.reused_tokens or figures.prompt_tokens:
-        words = REUSED.format(reused=fmt.count(figures.reused_tokens),
-                              new=fmt.count(figures.prompt_tokens))
+        words = REUSED.format(reused=fmt.count(figures.reused_tokens), new=fmt.count(figures.prompt_tokens))
         parts.append(f'<p class="tf-note">{esc(words)}</p>')
     return "".join(parts)
 
@@ -153,26 +135,25 @@ def figures_line(figures: Figures, plain: float = 0.0, model: str = "") -> str:
 
     plain: tokens per second that plain decoding was measured to write on the same question; 0: nobody measured."""
     rate = figures.tokens_per_second
-    quiet = [(f"{fmt.rate(rate)} {RATE}", SPEED_HELP)] if rate else []
+    quiet = [(f"{fmt.rate(rate)} {RATE}",
+              "Tokens per second after the first one; reading the question is not counted.")] if rate else []
     if rate and plain:
-        quiet.append((TIMES_PLAIN.format(factor=rate / plain),
-                      TIMES_PLAIN_HELP.format(rate=fmt.rate(plain))))
+        quiet.append((f"{rate / plain:.1f}× plain", TIMES_PLAIN_HELP.format(rate=fmt.rate(plain))))
     quiet.append((f"{FIRST_TOKEN} {fmt.seconds(figures.time_to_first_token)}",
-                  FIRST_TOKEN_HELP))
+                  "From pressing Enter to the first word."))
     row = ", ".join(f'<span class="tf-nowrap" title="{esc(why)}">{esc(what)}</span>' for what, why in quiet)
     items = [f'<span title="{esc(PER_PASS_HELP)}"><b>{figures.tokens_per_full_pass:.2f}</b> '
              f"{esc(PER_PASS_SHORT)}</span>" if figures.full_passes else "",
-             f"<b>{fmt.count(figures.tokens)}</b> {esc(TOKENS_SHORT)}",
-             esc(ANSWERED_BY.format(model=model)) if model else ""]
+             f"<b>{fmt.count(figures.tokens)}</b> tokens",
+             esc(f"Model: {model}") if model else ""]
     facts = " · ".join(f'<span class="tf-nowrap">{item}</span>' for item in items if item)
     accepted = [f'<span class="tf-nowrap"><i class="{tier_class(tier)}"></i>{esc(tier_name(tier))} '
                 f"<b>{fmt.percent(good, tested)}</b> ({fmt.count(good)}/{fmt.count(tested)})</span>"
                 for tier, (tested, good) in figures.acceptance.items()]
-    more = (f'<div class="tf-line-accept">{esc(ACCEPTED)} {" · ".join(accepted)}</div>' if accepted
-            else "")
+    more = (f'<div class="tf-line-accept">Accepted of tested: {" · ".join(accepted)}</div>' if accepted else "")
     bar = f'<div class="tf-line-bar">{tier_bar(figures.origins)}</div>' if figures.origins else ""
     return (f'<details class="tf-line"><summary><span class="tf-line-row">{row}</span>'
-            f'<span class="tf-line-more">{esc(DETAILS)}</span></summary>'
+            f'<span class="tf-line-more">Details</span></summary>'
             f'<div class="tf-line-facts">{facts}</div><div class="tf-spec">{speculation_badge(figures)}</div>'
             f"{more}{bar}</details>")
 
@@ -248,7 +229,7 @@ def answer_charts(trace: Trace) -> str:
         parts.append(chart(SPEED_OVER_TIME, [line], max(y for _, y in speed)))
     tiers = [Line(tier_name(tier), tuple(points), f"tf-line-{tier if tier in TIERS else 'other'}",
                   fmt.percent(points[-1][1], 1)) for tier, points in sorted(accepted(trace).items())]
-    parts.append(chart(ACCEPTED_OVER_TIME, tiers, 1.0))
+    parts.append(chart("Drafts accepted while it was written", tiers, 1.0))
     return "".join(parts)
 
 
@@ -260,11 +241,10 @@ def bandwidth(trace: Trace, figures: Figures, model: ModelInfo | None, facts: En
         return ""
     context = figures.reused_tokens + figures.prompt_tokens + figures.tokens / 2
     read, seconds = model.pass_bytes + context * model.kv_bytes_per_token, sum(spent) / len(spent) / 1000
-    words = PASS_READS.format(size=fmt.size(read), milliseconds=fmt.milliseconds(seconds),
-                                      rate=fmt.size(read / seconds))
+    words = f"A full pass reads {fmt.size(read)} in {fmt.milliseconds(seconds)} ms: {fmt.size(read / seconds)}/s"
     if facts is not None and facts.copy_rate and facts.mode == "on-chip":
         share = read / seconds / facts.copy_rate
-        words += PASS_SHARE.format(share=fmt.percent(share, 1), rate=fmt.size(facts.copy_rate))
+        words += f", {fmt.percent(share, 1)} of the {fmt.size(facts.copy_rate)}/s that a copy in the GPU's memory moves"
         return (f'<p class="tf-note" title="{esc(PASS_READS_HELP)}">{esc(words)}</p>'
                 f"{meter(share, 'tf-meter-thin', PASS_READS_HELP)}")
     return f'<p class="tf-note" title="{esc(PASS_READS_HELP)}">{esc(words)}</p>'
@@ -289,12 +269,12 @@ def history(answers: Sequence[Answer]) -> str:
     tiers = list(dict.fromkeys(tier for _, figures in shown for tier in figures.acceptance))
     joules = any(figures.joules is not None for _, figures in shown)
     head = "".join(f'<th scope="col">{esc(name)}</th>' for name in (
-        ASKED, RATE, FIRST_TOKEN, PER_PASS,
+        ASKED, RATE, FIRST_TOKEN, "tokens per full pass",
         *map(tier_name, tiers),
         TOKEN_UNIT, *((JOULES,) if joules else ())))
     body = "".join(_row(answer, figures, tiers, joules) for answer, figures in shown)
-    return (f'<h3 class="tf-h">{esc(HISTORY)}</h3>'
-            f"{chart(SPEED_OF_ANSWERS, [line], max(y for _, y in speed))}"
+    return (f'<h3 class="tf-h">Answers about this document</h3>'
+            f"{chart('Speed, answer by answer', [line], max(y for _, y in speed))}"
             f'<div class="tf-scroll tf-history" tabindex="0"><table><thead><tr>{head}</tr></thead>'
             f"<tbody>{body}</tbody></table></div>")
 
@@ -328,7 +308,7 @@ MOST_ANSWERS = 50  # of a document's history
 
 
 def build() -> tuple[gr.HTML, gr.HTML]:
-    with gr.Accordion(STATISTICS, open=False, elem_id="statistics"):
+    with gr.Accordion("Statistics", open=False, elem_id="statistics"):
         return block("figures"), block("history")
 
 
@@ -364,7 +344,7 @@ def panels(services: Services) -> list[Panel]:
         figures, *_, title = shown_answer(services, view)
         if figures is None or not (figures.tokens or services.running(view)):
             return (f'<h3 class="tf-h">{esc(THIS_ANSWER)}</h3>'
-                    f'<p class="tf-note">{esc(NO_ANSWER)}</p>')
+                    f'<p class="tf-note">Statistics appear here.</p>')
         trace, facts = last_trace(view), getattr(queue.status, "facts", None)
         return "".join((figures_card(figures, title),
                         bandwidth(trace, figures, writer(view), facts),

@@ -22,7 +22,6 @@ INSTRUCT_HELP = ("What every answer in this conversation should follow: language
 INSTRUCT_NONE = ("The loaded model follows no instructions: it was trained to find sentences of the document "
                  "that answer a question, and to quote them. Load a chat model (Models) to use this.")
 INSTRUCT_KEEP = "Save"
-INSTRUCT_REMOVE = "Remove"
 
 
 def about(followed: bool) -> str:
@@ -69,7 +68,7 @@ def panels(services: Services) -> list[Panel]:
 
     def draw_keep(view: TabView) -> dict[str, Any]:
         followed = services.instructions.followed
-        return gr.update(value=INSTRUCT_KEEP if followed else INSTRUCT_REMOVE,
+        return gr.update(value=INSTRUCT_KEEP if followed else "Remove",
                          visible=followed or bool(services.instructions.of(view)))
 
     return [

@@ -45,7 +45,6 @@ from .library import removed_readings
 from .panel import PRIVATE, Painter, Panel, block, pace
 from .race import RACE
 
-TAGLINE = "Whole documents, exact words, faster"
 PANES = (("library", "Library"), ("center", "Chat"), ("side", "Document"))
 
 TICK = 0.1
@@ -156,9 +155,8 @@ def _bar(sends_to: str) -> str:
     """The top bar: name, where text goes if it leaves this machine, and on narrow screens the choice of what to show.
     """
     leaves = (f'<span class="tf-leaves" role="note">{esc(SENDS_TO.format(url=sends_to))}</span>' if sends_to
-              else f'<span class="tf-tagline">{esc(TAGLINE)}</span>')
-    buttons = "".join(f'<button type="button" data-pane="{name}">{esc(label)}</button>'
-                      for name, label in PANES)
+              else '<span class="tf-tagline">Whole documents, exact words, faster</span>')
+    buttons = "".join(f'<button type="button" data-pane="{name}">{esc(label)}</button>' for name, label in PANES)
     return (f'<div class="tf-bar"><span class="tf-logo" aria-hidden="true"></span><b>{esc(APP)}</b>'
             f'{leaves}<button type="button" class="tf-keys-button" data-keys '
             f'aria-label="{esc(conversations.SHORTCUTS_TITLE)}">?</button>'

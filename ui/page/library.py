@@ -30,45 +30,29 @@ DROP_HERE = "Drop documents here, or click"
 DROP_HELP = "PDF, text, Markdown, HTML,\nWord or EPUB"
 DROP_ANYWHERE = "Drop it anywhere to add it to the library"
 DROP_OTHER = "Not added: {names}. Documents are PDF, text, Markdown, HTML, Word or EPUB files."
-LIBRARY_EMPTY = "No documents yet. Drop one anywhere on this window."
 DELETE = "Delete"
 DELETE_SURE = "Delete?"
-DELETED = "Deleted “{title}”"
-UNDO = "Undo"
-DELETE_DOCUMENT = "Delete {title} with its conversations"
-DELETE_CONVERSATION = "Delete this conversation"
-MORE_CONVERSATIONS = "Earlier conversations"
-NEW_CONVERSATION = "New conversation"
 UPLOAD_REFUSED = "That file did not come through this page's upload. Drop it again."
-PAGES_READ = "{chosen} of {pages} pages"
 ABOUT = "About this document"
 NOT_READ = "Left out"
 WORDS = "Words"
 TOKENS = "Tokens"
-READ_WITH = "Read with"
 OTHER_MODEL = "{model}, not yet with the model in use"
 LANGUAGE = "Language"
-SAID = "{language} (stated in the file)"
-SAID_BUT = "{language} (stated in the file), but by its words probably {guess}"
-PROBABLY = "probably {language}"
 LANGUAGES = {"en": "English", "de": "German", "fr": "French", "es": "Spanish", "it": "Italian", "pt": "Portuguese",
              "nl": "Dutch", "pl": "Polish", "sv": "Swedish", "da": "Danish", "no": "Norwegian", "nb": "Norwegian",
              "fi": "Finnish", "cs": "Czech", "hu": "Hungarian", "ro": "Romanian", "tr": "Turkish", "el": "Greek",
              "ru": "Russian", "uk": "Ukrainian", "la": "Latin", "ar": "Arabic", "he": "Hebrew", "hi": "Hindi",
              "zh": "Chinese", "ja": "Japanese", "ko": "Korean"}
-OPENED = "Last opened"
 YESTERDAY = "yesterday"
 FILE = "File"
 SAVED = "Saved reading"
 NOT_SAVED = "none: reading a short document again is faster"
 FORGET = "Delete the saved reading"
 FORGET_HELP = "Frees the disk. The document and its conversations stay; opening it reads it again."
-ROOM_LINE = "Saved readings: {used} of {quota}, disk {free} free"
 ROOM_HELP = "When this is full, the one unused for longest is deleted first. Nothing is saved on a full disk."
 
 TOGETHER = "Read several together"
-TOGETHER_HELP = "Ask about several documents at once; each is read in full"
-COUNT = "{count} documents"
 CONSISTS = "Consists of"
 
 REMOVED_READINGS_TITLE = "Old saved readings were removed"
@@ -80,10 +64,10 @@ def in_words(stored: str) -> str:
     """What a card says of what ``state.languages.kept`` stored; "" where nothing is known."""
     said, _, guess = stored.partition("~")
     if not said:
-        return PROBABLY.format(language=_name(guess)) if guess else ""
+        return f"probably {_name(guess)}" if guess else ""
     if guess and _base(said) != guess:
-        return SAID_BUT.format(language=_name(said), guess=_name(guess))
-    return SAID.format(language=_name(said))
+        return f"{_name(said)} (stated in the file), but by its words probably {_name(guess)}"
+    return f"{_name(said)} (stated in the file)"
 
 
 def _base(tag: str) -> str:
@@ -99,7 +83,7 @@ def pages_read(entry: Entry) -> str:
     if not entry.chosen:
         return pages(entry.pages)
     chosen = sum(last - first + 1 for first, last in entry.ranges)
-    return PAGES_READ.format(chosen=fmt.count(chosen), pages=fmt.count(entry.pages))
+    return f"{fmt.count(chosen)} of {fmt.count(entry.pages)} pages"
 
 
 def delete_button(what: str, key: str, description: str) -> str:
@@ -112,8 +96,8 @@ def delete_button(what: str, key: str, description: str) -> str:
 
 def undo_offer(title: str) -> str:
     """That something was deleted, and the way back."""
-    return (f'<div class="tf-toast" role="status"><span>{esc(DELETED.format(title=title))}</span>'
-            f'<button type="button" class="tf-btn" id="undo" data-action="undo">{esc(UNDO)}</button>'
+    return (f'<div class="tf-toast" role="status"><span>{esc(f"Deleted “{title}”")}</span>'
+            f'<button type="button" class="tf-btn" id="undo" data-action="undo">Undo</button>'
             "</div>")
 
 
@@ -149,10 +133,9 @@ def about(entry: Entry, saved: int, model: str, now: float, parts: Sequence[Entr
     rows += [(NOT_READ if not n else "", note) for n, note in enumerate(entry.notes)]
     if entry.read_with:
         same = entry.read_with == model or not model
-        rows.append((READ_WITH, entry.read_with if same
-                     else OTHER_MODEL.format(model=entry.read_with)))
+        rows.append(("Read with", entry.read_with if same else OTHER_MODEL.format(model=entry.read_with)))
     if entry.opened_at:
-        rows.append((OPENED, day(entry.opened_at, now)))
+        rows.append(("Last opened", day(entry.opened_at, now)))
     if entry.parts:
         rows += [(CONSISTS if not n else "", part.title or part.name) for n, part in enumerate(parts)]
     else:
@@ -170,7 +153,7 @@ def about(entry: Entry, saved: int, model: str, now: float, parts: Sequence[Entr
 
 def room_line(room: SnapshotSpace) -> str:
     """What saved readings take, and of how much."""
-    words = ROOM_LINE.format(used=fmt.size(room.used), quota=fmt.size(room.quota), free=fmt.size(room.free))
+    words = f"Saved readings: {fmt.size(room.used)} of {fmt.size(room.quota)}, disk {fmt.size(room.free)} free"
     bar = meter(room.used / max(1, room.quota), "tf-meter-thin", SAVED)
     return f'<div class="tf-room" title="{esc(ROOM_HELP)}"><span>{esc(words)}</span>{bar}</div>'
 
@@ -183,7 +166,7 @@ def removed_readings(count: int, size: int) -> tuple[str, str, str] | None:
 
 def document_item(entry: Entry, phase: str, current: bool) -> str:
     """One document: cover, title, size, where it stands."""
-    facts = [COUNT.format(count=len(entry.parts))] if entry.parts else []
+    facts = [f"{len(entry.parts)} documents"] if entry.parts else []
     facts += [pages_read(entry)] if entry.pages else []
     facts.append(fmt.count(entry.tokens) + " " + TOKEN_UNIT if entry.tokens else fmt.size(entry.bytes))
     title = entry.title or entry.name
@@ -193,7 +176,7 @@ def document_item(entry: Entry, phase: str, current: bool) -> str:
             f'{cover(entry)}<span class="tf-doc-title">{esc(title)}</span>'
             f'<span class="tf-doc-facts">{esc(" · ".join(facts))}</span>'
             f'<span class="tf-phase tf-phase-{phase}">{esc(PHASES[phase])}</span></button>'
-            f"{delete_button('document', entry.id, DELETE_DOCUMENT.format(title=title))}</li>")
+            f"{delete_button('document', entry.id, f'Delete {title} with its conversations')}</li>")
 
 
 def conversation_list(conversations: Sequence[Conversation], current: str | None, most: int) -> str:
@@ -201,17 +184,17 @@ def conversation_list(conversations: Sequence[Conversation], current: str | None
     items = "".join(
         f'<li class="tf-talk{" tf-current" if talk.id == current else ""}"><button type="button" class="tf-talk-open" '
         f'data-action="conversation" data-conversation="{esc(talk.id)}">{esc(talk.title)}</button>'
-        f"{delete_button('conversation', talk.id, DELETE_CONVERSATION)}</li>"
+        f"{delete_button('conversation', talk.id, 'Delete this conversation')}</li>"
         for talk in conversations[:most])
-    more = (f'<button type="button" class="tf-btn tf-quiet tf-wide" data-action="more-conversations">'
-            f"{esc(MORE_CONVERSATIONS)}</button>" if len(conversations) > most else "")
+    more = ('<button type="button" class="tf-btn tf-quiet tf-wide" data-action="more-conversations">'
+            "Earlier conversations</button>" if len(conversations) > most else "")
     return (f'<div class="tf-talks"><button type="button" class="tf-btn tf-wide" id="new-conversation" '
-            f'data-action="new-conversation">{esc(NEW_CONVERSATION)}</button><ul>{items}</ul>{more}</div>')
+            f'data-action="new-conversation">New conversation</button><ul>{items}</ul>{more}</div>')
 
 
 def together_button() -> str:
     return (f'<button type="button" class="tf-btn tf-wide" id="together-button" data-action="together" '
-            f'title="{esc(TOGETHER_HELP)}">{esc(TOGETHER)}</button>')
+            f'title="Ask about several documents at once; each is read in full">{esc(TOGETHER)}</button>')
 
 
 def listing(rows: Sequence[tuple[Entry, str]], current: str | None, own: Sequence[Conversation],
@@ -219,7 +202,7 @@ def listing(rows: Sequence[tuple[Entry, str]], current: str | None, own: Sequenc
     """The whole panel. rows: documents with their phase. own: conversations, of which ``most`` are listed. details:
     about the current document; room: of saved readings."""
     if not rows:
-        return f'<p class="tf-note">{esc(LIBRARY_EMPTY)}</p>'
+        return '<p class="tf-note">No documents yet. Drop one anywhere on this window.</p>'
     items = []
     for entry, phase in rows:
         items.append(document_item(entry, phase, entry.id == current))

@@ -24,11 +24,9 @@ HELP = ("Found in the Hugging Face cache, where LM Studio, Ollama and llama.cpp 
         "the loaded model.")
 FOLDER = "Look in this folder too"
 FOLDER_HELP = "A folder with GGUF files, or with checkpoints, each in a folder with its config.json. May be left empty."
-LOOK_BUTTON = "Look for models"
 REPO = "Download a model from the Hugging Face hub"
 REPO_HELP = "OWNER/NAME. Looking it up contacts the hub and shows size and licence; nothing is downloaded yet."
 ASK = "Look it up"
-FETCH_BUTTON = "Download"
 ON_HUB = "{files} files, {size}, {missing} still to download. Licence: {licence}. Stored in {folder}; {free} are free."
 PROBLEM = "That did not work"
 LISTED = "Models to download"
@@ -43,15 +41,10 @@ BY_MACHINE = "What fits on which machine"
 BY_MACHINE_HELP = ("Tokens of context that fit, by calculation (K: thousands); a dash where the model does not run. "
                    "Weights are in bf16, or rounded to int4 by this app where that is said. Beside a card, the context "
                    "may lie in host memory (48 GB or more).")
-IN_FORM = "{tokens} in {weights}"
 MODEL = "Model"
-DOWNLOADS = "{size} in {precision}"
-DRAFTED_BY = "Draft model: {name}, {size}."
 _FITS = ("here with {tokens} tokens of context: {need} of {have} free. Writes at most about {rate} tokens/s with {at} "
          "tokens of context, and reads {book} tokens in {wait} at least, modelled.")
 FITS, FITS_ROUNDED = f"Fits {_FITS}", f"Rounded to {{weights}} when it is loaded, it fits {_FITS}"
-IS_HERE = "on this machine"
-GATED = "terms to accept"
 GET = "Download…"
 GET_QUESTION = "Download {name}?"
 GET_SIZE = "{size} come from the Hugging Face hub ({repo}). Licence: {licence}."
@@ -60,7 +53,6 @@ GET_PLACE = "Stored in {folder}, where {free} are free. Your documents stay here
 GET_TERMS = ("Its owners want their terms accepted first: do so on the hub's page of the model, with an account, then "
              "run “hf auth login” in a terminal.")
 GET_FULL = "There is not enough room: {folder} has {free} free, and {size} are needed. Free some space first."
-GET_YES = "Yes, download {size}"
 BUILTIN = {"builtin": "The built-in pair", "built-in draft": "the built-in draft"}
 BUILTIN_DRAFTS = BUILTIN | {"builtin": "the built-in pair"}
 ABOUT_BUILTIN = ("It finds the sentences that answer a question and quotes them, in English. It cannot count, "
@@ -72,29 +64,17 @@ BILLIONS = "{count:.1f} billion weights"
 UP_TO = "up to {tokens} tokens"
 ROOM = ("With {tokens} tokens: weights {weights}, keys and values {kv}, drafts {drafts}; {need} in all, of {have} "
         "free ({mode}).")
-FITS_TITLE = "What fits here, and how fast"
 FITS_HELP = ("Speeds are modelled, not measured: the most that the bandwidth of this memory, measured just now, "
              "allows plain decoding at that length.")
 WEIGHTS = {"same": "Weights as they are", "int8": "Weights rounded to int8", "int4": "Weights rounded to int4"}
 FIT = "{tokens} tokens {need} ({mode})"
 FIT_FAST = FIT + ", about {rate} tokens/s"
-FITS_NOT = "{tokens} tokens do not fit"
-WOULD_FIT = "{tokens} tokens of context would fit."
-LOAD = "Load"
-LOAD_WITH = "Load with {draft} as draft model"
 LOAD_BEST = "Load as recommended here: {how}"
 BEST = {"int8": "weights in int8", "int4": "weights in int4"}
-BEST_KV = "keys and values in {kv}"
-BEST_DRAFT = "{draft} as draft model"
-LOAD_ALONE = "Load without a draft model"
 LOADED = "Load again"
 NOW = "loaded"
 LOADING = "loading"
-STARTING = "Starting the engine"
 STOPPED = "not loaded"
-LOADED_NOW = "Loaded now: {model}."
-NOT_DRAFTS = "Models that cannot draft for it, and why"
-ANSWERS_NOW = "Answering now: {model}."
 
 
 _BOOK = 30_000  # tokens of a document whose reading time is told: some eighty pages
@@ -115,7 +95,7 @@ def room(found: ModelFound) -> str:
     """What it takes of what is free, as a bar and in words; or why it does not run, and what would."""
     plan = found.info.plan if found.info else None
     if plan is None:
-        more = f" {WOULD_FIT.format(tokens=fmt.count(found.longest))}" if found.longest else ""
+        more = f" {f'{fmt.count(found.longest)} tokens of context would fit.'}" if found.longest else ""
         return f'<p class="tf-bad">{esc(found.problem + more)}</p>'
     drafts = plan.draft_weights + plan.draft_cache + plan.retrieval + plan.weight_copy
     words = ROOM.format(
@@ -131,7 +111,7 @@ def fits(found: ModelFound, weights: str) -> str:
 
 def fit(one: Fit) -> str:
     if not one.mode:
-        return FITS_NOT.format(tokens=fmt.count(one.context))
+        return f"{fmt.count(one.context)} tokens do not fit"
     shape = FIT_FAST if one.tokens_per_second else FIT
     return shape.format(tokens=fmt.count(one.context), need=fmt.memory(one.need), mode=one.way,
                         rate=fmt.rate(one.tokens_per_second))
@@ -144,8 +124,8 @@ def best_button(found: ModelFound) -> str:
         return ""
     how = [BEST[best.weights]] if best.weights != "same" else []
     if best.kv != "same":
-        how.append(BEST_KV.format(kv=best.kv))
-    how += [BEST_DRAFT.format(draft=name(choice)) for choice in found.drafts if choice.model == found.draft]
+        how.append(f"keys and values in {best.kv}")
+    how += [f"{name(choice)} as draft model" for choice in found.drafts if choice.model == found.draft]
     return button(LOAD_BEST.format(how=", ".join(how)), "use-model", css="tf-primary", model=found.model,
                   draft=found.draft, weights=best.weights, kv=best.kv_setting)
 
@@ -154,13 +134,13 @@ def load_buttons(found: ModelFound, loaded: bool) -> str:
     """As recommended, then one for each way to draft; what does not run as it is may still run as recommended."""
     if found.info is None:
         return best_button(found)
-    again = LOADED if loaded else LOAD
+    again = LOADED if loaded else "Load"
     if found.source == "built-in":
         ways = [(again, "auto")]
     else:
         fitting = [choice for choice in found.drafts if not choice.why_not]
-        ways = [(LOAD_WITH.format(draft=name(choice)), choice.model) for choice in fitting]
-        ways.append((LOAD_ALONE if fitting else again, "none"))
+        ways = [(f"Load with {name(choice)} as draft model", choice.model) for choice in fitting]
+        ways.append(("Load without a draft model" if fitting else again, "none"))
     return best_button(found) + "".join(
         button(label, "use-model", model=found.model, draft=draft) for label, draft in ways)
 
@@ -174,11 +154,11 @@ def entry(found: ModelFound, loaded: bool, engine: str = "ready", load: LoadProg
     if found.info and found.info.weights:
         facts.append(found.info.weights)
     rows = "".join(f"<li>{esc(fits(found, weights))}</li>" for weights in dict.fromkeys(f.weights for f in found.fits))
-    ways = (f"<details><summary>{esc(FITS_TITLE)}</summary><ul>{rows}</ul>"
+    ways = (f"<details><summary>What fits here, and how fast</summary><ul>{rows}</ul>"
             f'<p class="tf-note">{esc(FITS_HELP)}</p></details>' if rows else "")
     refused = "".join(f"<li><b>{esc(name(choice))}</b> {esc(choice.why_not)}</li>"
                       for choice in found.drafts if choice.why_not)
-    others = (f"<details><summary>{esc(NOT_DRAFTS)}</summary><ul>{refused}</ul></details>"
+    others = (f"<details><summary>Models that cannot draft for it, and why</summary><ul>{refused}</ul></details>"
               if refused and found.info else "")
     marks = {"ready": NOW, "failed": STOPPED}
     mark = f'<span class="tf-model-on">{esc(marks.get(engine, LOADING))}</span>' if loaded else ""
@@ -192,7 +172,7 @@ def entry(found: ModelFound, loaded: bool, engine: str = "ready", load: LoadProg
 
 def loading(load: LoadProgress | None) -> str:
     """What the engine is doing with it now."""
-    text = load.stage if load else STARTING
+    text = load.stage if load else "Starting the engine"
     return under_way(text, meter(load.fraction or 0.0 if load else 0.0, "tf-meter-big", text))
 
 
@@ -208,7 +188,7 @@ def offered(offer: ModelOffer) -> str:
                           free=fmt.size(offer.disk_free))
     if offer.missing > offer.disk_free:
         return card("error", offer.repo, full(offer.folder, offer.disk_free, offer.missing))
-    return card("info", offer.repo, words, action=button(FETCH_BUTTON, "fetch-model", css="tf-primary"))
+    return card("info", offer.repo, words, action=button("Download", "fetch-model", css="tf-primary"))
 
 
 def full(folder: str, free: int, need: int) -> str:
@@ -230,7 +210,7 @@ def question(model: CuratedModel) -> str:
         size=size, repo=model.repo, drafter=model.drafter, licence=model.licence)
     place = GET_PLACE.format(folder=model.folder, free=fmt.size(model.disk_free))
     terms = f" {GET_TERMS}" if model.gated else ""
-    yes = button(GET_YES.format(size=size), "fetch-model", css="tf-primary")
+    yes = button(f"Yes, download {size}", "fetch-model", css="tf-primary")
     return card("info", GET_QUESTION.format(name=model.name), f"{what} {place}{terms}", action=yes + no)
 
 
@@ -245,13 +225,12 @@ def progress(models: Models) -> str:
 
 def suggestion(model: CuratedModel, models: Models) -> str:
     """One of the list."""
-    facts = [DOWNLOADS.format(size=fmt.size(nbytes), precision=precision)
-             for precision, nbytes in model.downloads]
-    facts += [model.licence + (f" ({GATED})" if model.gated else ""), weights(model.parameters),
+    facts = [f"{fmt.size(nbytes)} in {precision}" for precision, nbytes in model.downloads]
+    facts += [model.licence + (f" ({'terms to accept'})" if model.gated else ""), weights(model.parameters),
               UP_TO.format(tokens=fmt.count(model.max_context))]
     about = model.good_at
     if model.drafter:
-        about += " " + DRAFTED_BY.format(name=model.drafter_name, size=fmt.size(model.drafter_nbytes))
+        about += " " + f"Draft model: {model.drafter_name}, {fmt.size(model.drafter_nbytes)}."
     if model.plan is None:
         fit = f'<p class="tf-bad">{esc(model.problem)}</p>'
     else:
@@ -260,7 +239,7 @@ def suggestion(model: CuratedModel, models: Models) -> str:
             weights=model.weights, tokens=fmt.count(model.plan.context), need=fmt.memory(model.plan.need),
             have=fmt.memory(model.plan.have), rate=fmt.rate(model.tokens_per_second), at=fmt.count(model.rate_tokens),
             book=fmt.count(_BOOK), wait=fmt.seconds(_BOOK / max(model.read_per_second, 0.1)))) + "</p>"
-    mark = f'<span class="tf-model-on">{esc(IS_HERE)}</span>' if model.here else ""
+    mark = '<span class="tf-model-on">on this machine</span>' if model.here else ""
     if models.fetching == model.repo:
         action = progress(models)
     elif models.wanted is not None and models.wanted.repo == model.repo:
@@ -280,7 +259,7 @@ def thousands(tokens: int) -> str:
 
 def on_machine(one: ClassFit) -> str:
     tokens = thousands(one.tokens) if one.tokens else "–"
-    return tokens if one.weights == "same" else IN_FORM.format(tokens=tokens, weights=one.weights)
+    return tokens if one.weights == "same" else f"{tokens} in {one.weights}"
 
 
 def by_machine(listed: Sequence[CuratedModel]) -> str:
@@ -326,7 +305,7 @@ def board(models: Models, now: str, model: ModelInfo | None, unused: str = "", e
     """The list, and what is under way. now: the model that the engine was told to load, engine, load: see ``entry``;
     why it could not be is said above the tabs. unused: as of ``build``."""
     if unused:
-        said = ANSWERS_NOW.format(model=model.name) if model else ""
+        said = f"Answering now: {model.name}." if model else ""
         return f'<p class="tf-note">{esc(said)}</p>' if said else ""
     parts = []
     if models.problem:
@@ -342,7 +321,7 @@ def board(models: Models, now: str, model: ModelInfo | None, unused: str = "", e
         parts.append(f'<ul class="tf-models">{rows}</ul>')
     elif model is not None and not models.errand:
         about = f" {ABOUT_BUILTIN}" if now == "builtin" else ""
-        parts.append(f'<p class="tf-note">{esc(LOADED_NOW.format(model=model.name) + about)}</p>')
+        parts.append(f'<p class="tf-note">{esc(f"Loaded now: {model.name}." + about)}</p>')
     if models.listed:
         parts.append(listed(models))
     return "".join(parts)
@@ -362,13 +341,10 @@ def build(unused: str = "") -> ModelsForm:
     block("models-help", f'<div class="tf-pad"><h2 class="tf-h">{esc(TITLE)}</h2>'
                          f'<p class="tf-note">{esc(unused or HELP)}</p></div>')
     with gr.Row(elem_classes="tf-models-form", visible=not unused):
-        folder = gr.Textbox(label=FOLDER, info=FOLDER_HELP, elem_id="models-folder",
-                            max_lines=1, scale=5)
-        look = gr.Button(LOOK_BUTTON, variant="primary", elem_id="models-look", size="md", scale=0,
-                         min_width=150)
+        folder = gr.Textbox(label=FOLDER, info=FOLDER_HELP, elem_id="models-folder", max_lines=1, scale=5)
+        look = gr.Button("Look for models", variant="primary", elem_id="models-look", size="md", scale=0, min_width=150)
     with gr.Row(elem_classes="tf-models-form", visible=not unused):
-        repo = gr.Textbox(label=REPO, info=REPO_HELP, elem_id="models-repo",
-                          max_lines=1, scale=5)
+        repo = gr.Textbox(label=REPO, info=REPO_HELP, elem_id="models-repo", max_lines=1, scale=5)
         ask = gr.Button(ASK, elem_id="models-ask", size="md", scale=0, min_width=150)
     board = block("models-board", clicks=True)  # below both, so that what they answer stands where they are
     return ModelsForm(board, folder, look, repo, ask)

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from . import number_format as fmt
 
-PAGES_OF = "{pages} pages"
-PAGE_ONE = "1 page"
-
 
 def pages(number: int) -> str:
-    return PAGE_ONE if number == 1 else PAGES_OF.format(pages=fmt.count(number))
+    return "1 page" if number == 1 else f"{fmt.count(number)} pages"
 
 
 CONTEXT_TOKENS = "{tokens} tokens"
-CONTEXT_UNKNOWN = "not reported by the server"
 ABOUT = "about {tokens}"
 CONTEXT_FITS = "{tokens} tokens, {fit} fit into memory"
 
@@ -68,7 +64,7 @@ def percent(part: float, whole: float) -> str:
 def context(most: int, fits: int | None = None) -> str:
     """How long a context may be: what the model can, and what of it fits into memory."""
     if not most:
-        return CONTEXT_UNKNOWN
+        return "not reported by the server"
     shape = CONTEXT_TOKENS if fits is None or fits >= most else CONTEXT_FITS
     return shape.format(tokens=count(most), fit=count(fits or most))
 

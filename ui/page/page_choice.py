@@ -33,30 +33,22 @@ TOO_LARGE = "The document has {tokens} tokens; the memory that is free holds {mo
 CHOICES = "You decide what is left out: read the pages below, write others, or load a model with a larger context."
 CHOICES_CHAPTERS = ("You decide what is left out: read the pages below, tick other chapters, or load a model with a "
                     "larger context.")
-LARGER_MODEL = "Look for a larger model"
 WHOLE = "the whole document"
 SEVERAL = "all {count} documents"
-SOME = "{chosen} of {pages}"
 TITLE = "What should be read?"
 FITS = "The document has {tokens} tokens on {pages}; {most} fit."
 UNKNOWN = "The document has {pages}."
-WHICH_ONE = "page {page}"
 WHICH = "pages {ranges}"
 TO = "–"
 PAGES = "Pages"
-PAGES_HELP = "Such as 1-12, 40"
 READ = "Read these pages"
-CHOSEN_FITS = "{chosen}: {tokens} tokens. Fits ({percent})."
-CHOSEN_TOO_LONG = "{chosen}: {tokens} tokens, {over} too many."
 BAD = "Write pages from 1 to {pages}, such as 1-12, 40."
 CHAPTERS = "Chapters"
-ALL = "All"
 NONE = "None"
 TOKENS = "{tokens} tokens"
 WORDS = "{words} words"
 ROOM = "Room for questions and answers"
 FREE = "Free"
-OVER = "Too many"
 BUDGET = "{used} of {most} tokens"
 
 DROP_ONE = "Without “{title}” it would fit."
@@ -73,14 +65,13 @@ def context_bar(parts: Sequence[Part], most: int, room: int, legend: bool = True
     if room:
         segments.append(_segment("tf-room-kept", room / scale, f"{ROOM}: {fmt.count(room)}"))
     if used < most:
-        segments.append(_segment("tf-room-free", (most - used) / scale,
-                                 f"{FREE}: {fmt.count(most - used)}"))
+        segments.append(_segment("tf-room-free", (most - used) / scale, f"{FREE}: {fmt.count(most - used)}"))
     limit = f'<i class="tf-limit" style="left:{100 * most / scale:.2f}%"></i>' if used > most else ""
     words = BUDGET.format(used=fmt.tokens(used, about), most=fmt.count(most))
     if room:
         rows.append(("tf-room-kept", ROOM, fmt.count(room)))
     rows.append(("tf-room-free", FREE, fmt.count(most - used)) if used <= most
-                else ("tf-room-over", OVER, fmt.count(used - most)))
+                else ("tf-room-over", "Too many", fmt.count(used - most)))
     listed = "".join(f'<li><i class="{css}"></i><span>{esc(title)}</span> <b>{esc(count)}</b></li>'
                      for css, title, count in rows)
     return (f'<div class="tf-budget {css}"><div class="tf-budget-bar" role="img" '
@@ -100,7 +91,7 @@ Split = Callable[[Ranges], Sequence[tuple[str, int]]]
 def which(ranges: Ranges) -> str:
     """Pages in words: 'pages 1 to 12, 40'."""
     if len(ranges) == 1 and ranges[0][0] == ranges[0][1]:
-        return WHICH_ONE.format(page=ranges[0][0])
+        return f"page {ranges[0][0]}"
     return WHICH.format(ranges=ranges_text(ranges).replace("-", TO))
 
 
@@ -108,7 +99,7 @@ def scope(entry: Entry) -> str:
     """What answers are written from, in words: 'the whole document', 'pages 1–36'."""
     if entry.chosen and len(entry.ranges) > MOST_NAMED:
         chosen = sum(last - first + 1 for first, last in entry.ranges)
-        return SOME.format(chosen=fmt.count(chosen), pages=pages(entry.pages))
+        return f"{fmt.count(chosen)} of {pages(entry.pages)}"
     if entry.chosen:
         return which(entry.ranges)
     return SEVERAL.format(count=len(entry.parts)) if entry.parts else WHOLE
@@ -125,7 +116,7 @@ def what_fits(entry: Entry, fit: DocumentFit | None, chapters: bool = False) -> 
         title = PART_FITS.format(fitting=fmt.count(fitting_pages(fit)), pages=pages(entry.pages))
         text = TOO_LARGE if fit.limited_by == "memory" else TOO_LONG
         text += " " + (CHOICES_CHAPTERS if chapters else CHOICES)
-        larger = (f'<button type="button" class="tf-btn tf-quiet" data-tab="models">{esc(LARGER_MODEL)}'
+        larger = ('<button type="button" class="tf-btn tf-quiet" data-tab="models">Look for a larger model'
                   "</button>")
     if fit is not None:
         text = text.format(tokens=fmt.tokens(fit.tokens, fit.estimated), pages=pages(entry.pages),
@@ -133,8 +124,7 @@ def what_fits(entry: Entry, fit: DocumentFit | None, chapters: bool = False) -> 
     return f"<h2>{esc(title)}</h2><p>{esc(text)} {larger}</p>"
 
 
-def range_words(entry: Entry, fit: DocumentFit | None, typed: str, context: int = 0,
-                split: Split | None = None) -> str:
+def range_words(entry: Entry, fit: DocumentFit | None, typed: str, context: int = 0, split: Split | None = None) -> str:
     """Whether the pages typed so far fit, and the bar of what they take. context: the model's, 0 if it is not known.
     split: title and tokens of each of several documents, for the pages of some ranges."""
     try:
@@ -146,11 +136,9 @@ def range_words(entry: Entry, fit: DocumentFit | None, typed: str, context: int 
     tokens = _tokens(fit, ranges)
     chosen = which(ranges).capitalize()
     if tokens > fit.max_tokens:
-        good, text = False, CHOSEN_TOO_LONG.format(
-            chosen=chosen, tokens=fmt.count(tokens), over=fmt.count(tokens - fit.max_tokens))
+        good, text = False, f"{chosen}: {fmt.count(tokens)} tokens, {fmt.count(tokens - fit.max_tokens)} too many."
     else:
-        good, text = True, CHOSEN_FITS.format(
-            chosen=chosen, tokens=fmt.count(tokens), percent=fmt.percent(tokens, fit.max_tokens))
+        good, text = True, f"{chosen}: {fmt.count(tokens)} tokens. Fits ({fmt.percent(tokens, fit.max_tokens)})."
     parts = [Part(title, taken) for title, taken in (split(ranges) if split else [(chosen, tokens)])]
     weighing = Weighing(tuple(parts), fit.max_tokens, answer_room(fit, context))
     drawn = context_bar(parts, weighing.most, weighing.room, legend=split is not None, css="tf-inline")
@@ -184,7 +172,7 @@ def listed(document: Document, fit: DocumentFit | None, typed: str) -> str:
         f'<span class="tf-chapter-size">{esc(size)}</span></label></li>'
         for number, (chapter, size) in enumerate(zip(document.chapters, sizes, strict=True)))
     tools = "".join(f'<button type="button" class="tf-btn tf-quiet" data-chapters="{which}">{esc(label)}</button>'
-                    for which, label in (("all", ALL), ("none", NONE)))
+                    for which, label in (("all", "All"), ("none", NONE)))
     return (f'<fieldset class="tf-chapters" data-pages="{len(document.pages)}" data-chosen="{esc(typed)}">'
             f"<legend>{esc(CHAPTERS)}</legend>{tools}<ul>{items}</ul></fieldset>")
 
@@ -215,12 +203,10 @@ def build() -> Choice:
     with gr.Column(elem_id="choice", elem_classes="tf-dialog tf-by-heading"):
         text = block("choice-text")
         chapters = block("chapters")
-        wanted = gr.Textbox(label=PAGES, placeholder=PAGES_HELP, elem_id="pages-wanted",
-                            lines=1, max_lines=1)
+        wanted = gr.Textbox(label=PAGES, placeholder="Such as 1-12, 40", elem_id="pages-wanted", lines=1, max_lines=1)
         room = block("range-text")
         with gr.Row():
-            read = gr.Button(READ, variant="primary", elem_id="read-pages", size="md", scale=0,
-                             min_width=150)
+            read = gr.Button(READ, variant="primary", elem_id="read-pages", size="md", scale=0, min_width=150)
             leave = gr.Button(CANCEL, elem_id="leave-pages", size="md", scale=0, min_width=90)
     return Choice(text, chapters, wanted, room, read, leave)
 

@@ -21,18 +21,12 @@ from .passages import PASSAGES, Passage, passages, shown
 TRACE = "Who wrote it"
 TRACE_OFF = "Plain text"
 TRACE_UNKNOWN = "This answer's tokens were not recorded."
-TRACE_TOKENS = "The answer token by token; arrow keys move"
 TRACE_HINT = "Point at a token, or move with the arrow keys: who wrote it, how sure the model was, and where it looked."
-TRACE_ATTENTION = "The strip shows the attention of"
 TRACE_REACH = (("round", "the token's round"), ("sentence", "its sentence"), ("answer", "the answer"))
-TRACE_PASSAGES = "Attention, not evidence."
 TRACE_WORDS = {"token": "Token", "chance": "Probability", "round": "Round", "attended": "Attended",
                "unknown": "not recorded (see Settings, Token details)", "unmeasured": "not measured in this round"}
-ROUND = "Round"
 ROUNDS = "Rounds: {rounds} full passes"
 ROUNDS_HELP = "Each bar is one pass of the full model: its height is the tokens it settled, its colours who wrote them."
-ROUNDS_TABLE = "All rounds as a table"
-ROUNDS_CAPTION = "Accepted of tested tokens by tier, and milliseconds by stage"
 ROUND_WORDS = "Round {number}: {tokens} tokens in {milliseconds} ms"
 STAGES_TITLE = "Where a round's time goes"
 STAGES = {"n-gram": "copying", "draft": "small model", "retrieval": "retrieval tier", "verify": "full pass",
@@ -73,12 +67,12 @@ def drawn(trace: Trace, text: str, first_page: int, document: Document | None) -
         f"{esc(label)}</label>" for value, label in TRACE_REACH)
     return (f'<div class="tf-trace" data-trace="{esc(json.dumps(data, separators=(",", ":")))}">'
             f'<ul class="tf-legend">{legend}</ul><div class="tf-tokens" tabindex="0" role="group" '
-            f'aria-label="{esc(TRACE_TOKENS)}">{tokens(trace, text)}</div>'
-            f'<fieldset class="tf-reach"><legend>{esc(TRACE_ATTENTION)}</legend>{chosen}</fieldset>'
+            f'aria-label="The answer token by token; arrow keys move">{tokens(trace, text)}</div>'
+            f'<fieldset class="tf-reach"><legend>The strip shows the attention of</legend>{chosen}</fieldset>'
             f'<div class="tf-told" role="status">{esc(TRACE_HINT)}</div>'
             f'<div class="tf-told-passages" hidden>'
             f'<h4 class="tf-h4">{esc(PASSAGES)}</h4>'
-            f'<p class="tf-note">{esc(TRACE_PASSAGES)}</p>'
+            f'<p class="tf-note">Attention, not evidence.</p>'
             f'<ul class="tf-passages"></ul></div>{timeline(trace)}</div>')
 
 
@@ -109,7 +103,7 @@ def timeline(trace: Trace) -> str:
     return (f'<h4 class="tf-h4">{esc(ROUNDS.format(rounds=fmt.count(len(rows))))}</h4>'
             f'<div class="tf-rounds" role="img" aria-label="{esc(ROUNDS_HELP)}">{bars}</div>'
             f'<p class="tf-note">{esc(ROUNDS_HELP)}</p>{stages(spent, len(rows))}'
-            f'<details class="tf-round-table"><summary>{esc(ROUNDS_TABLE)}</summary>'
+            f'<details class="tf-round-table"><summary>All rounds as a table</summary>'
             f"{_table(rows)}</details>")
 
 
@@ -151,12 +145,13 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
     tiers = list(dict.fromkeys(tier for row in rows for tier in row["tiers"]))
     known = list(dict.fromkeys(stage for row in rows for stage in row["milliseconds"]))
     head = "".join(f'<th scope="col">{esc(name)}</th>' for name in (
-        ROUND, TOKEN_UNIT, *(f"{tier_name(tier)}" for tier in tiers),
+        "Round", TOKEN_UNIT, *(f"{tier_name(tier)}" for tier in tiers),
         *(f"{STAGES.get(stage, stage)}, ms" for stage in known)))
     body = "".join(
         f'<tr><th scope="row">{n}</th><td>{row["tokens"]}</td>'
         + "".join(f"<td>{'/'.join(map(str, row['tiers'].get(tier, '–')))}</td>" for tier in tiers)
         + "".join(f"<td>{row['milliseconds'].get(stage, 0.0):.1f}</td>" for stage in known) + "</tr>"
         for n, row in enumerate(rows[:MOST_ROUNDS], 1))
-    return (f'<div class="tf-scroll" tabindex="0"><table><caption>{esc(ROUNDS_CAPTION)}</caption>'
+    return ('<div class="tf-scroll" tabindex="0"><table><caption>Accepted of tested tokens by tier, and milliseconds '
+            'by stage</caption>'
             f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>")

@@ -35,32 +35,23 @@ HELP = ("One after the other, from the same cached document and the same seed; t
         "each as fast as it was written.")
 QUESTION = "Question"
 START = "Start the race"
-THIRD_LABEL = "Third lane"
-THIRD_HELP = "Choose one, or type settings: gamma2=6, budget=512, ngram=off"
 TIMES = "{factor:.2f} times plain decoding's speed"
 SUMMARY = "{name}: {speed} · {per_pass:.2f} tokens per full pass · {same}"
 SHARE = "Share"
 SVG = "Animated SVG"
 PNG = "PNG"
 WAITS = "Waiting for its turn"
-RECORDING = "{tokens} tokens, {rate} tok/s"
 AGAIN = "Play again"
-FASTER = "TriForce was {factor:.2f} times as fast"
-SLOWER = "Speculation lost: TriForce ran at {factor:.2f} of plain decoding's speed"
 SLOWER_WHY = ("Its drafts cost more than they saved here ({per_pass:.1f} tokens per full pass). That happens with "
               "short documents, where one full pass is cheap, and where drafts are seldom accepted.")
 SLOWER_COSTS = ("A round took {rest:.0f} ms of drafting and {verify:.0f} ms of full pass; plain decoding took "
                 "{plain:.0f} ms a token. It pays from {need:.1f} tokens per full pass on.")
-NO_DIFFERENCE = "No real difference: {factor:.2f} times plain decoding's speed"
 UNMEASURED = "Too short to measure a speed: ask for a longer answer"
 SAME = "Same words: yes"
-SAME_MORE = "{tokens} tokens, identical one by one."
 DIFFERENT = "Same words: no"
 DIFFERENT_MORE = "They part at token {token}."
 RECORDED = "Recorded on this machine: {model}, {dtype}, {device}."
-EMPTY = "No race yet. It takes as long as two answers."
 STOPPED = "The race was stopped."
-FAILED = "The race did not finish"
 
 WIDTH, MARGIN, LINE = 1000, 36, 21
 MOST_LINES = 12
@@ -78,8 +69,7 @@ def svg(outcome: Mapping[str, Any], question: str, *, animated: bool) -> str:
     drawn = [_lane(lane, MARGIN + number * (wide + 24), top, wide, COLOURS[number % len(COLOURS)], animated)
              for number, lane in enumerate(lanes)]
     foot = height - 62
-    words = [*summary(outcome), RECORDED.format(**{key: outcome[key] for key in ("model", "dtype",
-                                                                                   "device")})]
+    words = [*summary(outcome), RECORDED.format(**{key: outcome[key] for key in ("model", "dtype", "device")})]
     return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
             f'font-family="system-ui, sans-serif"><rect width="100%" height="100%" fill="#f4f5f3"/>'
             + "".join(_text(MARGIN, MARGIN + 8 + 30 * n, line, 21, weight=650) for n, line in enumerate(title))
@@ -161,8 +151,7 @@ def recording(run: Run, wait: str = "") -> str:
             continue
         accumulator = run.accumulators[index]
         figures = accumulator.figures()
-        state = RECORDING.format(tokens=fmt.count(figures.tokens),
-                                 rate=fmt.rate(figures.tokens_per_second))
+        state = f"{fmt.count(figures.tokens)} tokens, {fmt.rate(figures.tokens_per_second)} tok/s"
         if run.stopping:
             state = STOPPING
         elif run.state in ("queued", "preparing"):
@@ -178,15 +167,15 @@ def verdict(outcome: dict[str, Any]) -> str:
     if factor is None:
         speed, css, why = UNMEASURED, "", ""
     elif abs(factor - 1) < EVEN:
-        speed, css, why = NO_DIFFERENCE.format(factor=factor), "", ""
+        speed, css, why = f"No real difference: {factor:.2f} times plain decoding's speed", "", ""
     elif factor > 1:
-        speed, css, why = FASTER.format(factor=factor), "tf-win", ""
+        speed, css, why = f"TriForce was {factor:.2f} times as fast", "tf-win", ""
     else:
-        speed, css = SLOWER.format(factor=factor), "tf-lose"
+        speed, css = f"Speculation lost: TriForce ran at {factor:.2f} of plain decoding's speed", "tf-lose"
         why = " ".join((SLOWER_WHY.format(per_pass=fast.tokens_per_full_pass), costs(outcome)))
     if outcome["same"]:
         words = (f'<p class="tf-same" id="same-words"><b>{esc(SAME)}</b> '
-                 f"{esc(SAME_MORE.format(tokens=fmt.count(fast.tokens)))}</p>")
+                 f"{esc(f'{fmt.count(fast.tokens)} tokens, identical one by one.')}</p>")
     else:
         parts = outcome["difference"]
         words = (f'<p class="tf-different" id="same-words"><b>{esc(DIFFERENT)}</b> '
@@ -257,11 +246,11 @@ def board(run: Run | None, kept: dict[str, Any] | None, now: float, wait: str = 
         return replay(run.outcome, run.question, key=run.id, fresh=now - run.ended_at < FRESH)
     problem = ""
     if run is not None:
-        problem = (card("error", FAILED, run.error) if run.state == "failed"
+        problem = (card("error", "The race did not finish", run.error) if run.state == "failed"
                    else card("info", RACE, STOPPED))
     if kept is not None:
         return problem + replay(kept, kept["question"], key="kept", fresh=False)
-    return problem or f'<p class="tf-note tf-pad">{esc(EMPTY)}</p>'
+    return problem or '<p class="tf-note tf-pad">No race yet. It takes as long as two answers.</p>'
 
 
 @dataclass(frozen=True)
@@ -278,12 +267,11 @@ def build() -> Race:
           f'<p class="tf-note">{esc(HELP)}</p></div>')
     with gr.Row(equal_height=True, elem_id="race-form"):
         question = gr.Textbox(label=QUESTION, lines=1, max_lines=4, elem_id="race-question", scale=5)
-        start = gr.Button(START, variant="primary", elem_id="race-start", size="md", scale=0,
-                          min_width=130)
-        stop = gr.Button(STOP, variant="stop", elem_id="race-stop", size="md", scale=0, min_width=90,
-                         visible=False)
-    third = gr.Dropdown(list(THIRD), value="", label=THIRD_LABEL,
-                        info=THIRD_HELP, allow_custom_value=True, elem_id="race-third")
+        start = gr.Button(START, variant="primary", elem_id="race-start", size="md", scale=0, min_width=130)
+        stop = gr.Button(STOP, variant="stop", elem_id="race-stop", size="md", scale=0, min_width=90, visible=False)
+    third = gr.Dropdown(list(THIRD), value="", label="Third lane",
+                        info="Choose one, or type settings: gamma2=6, budget=512, ngram=off", allow_custom_value=True,
+                        elem_id="race-third")
     board = block("race-board", clicks=True, begin="tfWatchRace(element);")
     return Race(question, start, stop, third, board)
 
@@ -314,8 +302,7 @@ def panels(services: Services) -> list[Panel]:
 
     def draw_stop(view: TabView) -> dict[str, Any]:
         shown, stopping = stop_state(view)
-        return gr.update(visible=shown, interactive=not stopping, value=STOPPING if stopping
-                         else STOP)
+        return gr.update(visible=shown, interactive=not stopping, value=STOPPING if stopping else STOP)
 
     return [Panel("race_board", key, draw, 0.15, told, "words"), Panel("race_stop", stop_state, draw_stop)]
 

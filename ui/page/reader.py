@@ -10,21 +10,14 @@ from ..app.tab_view import TabView
 from .html import esc
 from .panel import Panel, block
 
-PAGE_VIEW = "Page view"
-PAGE_NUMBER = "Go to page"
 PAGE_EMPTY = "This page has no text."
 PAGE_BROKEN = "This page cannot be shown now."
 FIND_BROKEN = "Search failed: Enter tries again"
-SMALLER = "Smaller"
 LARGER = "Larger"
 THUMBNAILS = "All pages"
 LINK = "Copy a link to this page"
 LINKED = "Link copied"
-CLOSE_PAGE = "Close the page view"
 FIND = "Find in the document"
-HIT_BEFORE = "Previous match"
-HIT_AFTER = "Next match"
-PREVIOUS = "Previous page"
 NEXT = "Next page"
 NO_PAGE = "Click a page in the strip, or the page number after a quotation, to read it here."
 
@@ -38,20 +31,20 @@ def shell() -> str:
         return (f'<button type="button" class="{css}" data-reader="{name}" aria-label="{esc(label)}" '
                 f'title="{esc(label)}">{sign}</button>')
 
-    page = (f'{button("previous", PREVIOUS, "‹")}<label class="tf-page-number"><span class="tf-hidden">'
-            f'{esc(PAGE_NUMBER)}</span><input type="text" inputmode="numeric" id="page-number" size="4" '
+    page = (f'{button("previous", "Previous page", "‹")}<label class="tf-page-number"><span class="tf-hidden">'
+            f'Go to page</span><input type="text" inputmode="numeric" id="page-number" size="4" '
             f'autocomplete="off"></label><span class="tf-muted" id="page-count"></span>'
             f'{button("next", NEXT, "›")}')
-    size = (f'<span class="tf-zoom">{button("smaller", SMALLER, "−")}'
+    size = (f'<span class="tf-zoom">{button("smaller", "Smaller", "−")}'
             f'{button("larger", LARGER, "+")}'
             f'</span>{button("thumbs", THUMBNAILS, "☷")}'
-            f'{button("close", CLOSE_PAGE, "×")}')
+            f'{button("close", "Close the page view", "×")}')
     find = (f'<form class="tf-find" role="search"><input type="search" id="page-find" autocomplete="off" '
             f'placeholder="{esc(FIND)}" aria-label="{esc(FIND)}">'
             f'<span class="tf-muted" id="page-hits" '
-            f'role="status"></span>{button("hit-before", HIT_BEFORE, "↑")}'
-            f'{button("hit-after", HIT_AFTER, "↓")}{button("link", LINK, LINK_SIGN)}</form>')
-    return (f'<section class="tf-reader" aria-label="{esc(PAGE_VIEW)}" hidden>'
+            f'role="status"></span>{button("hit-before", "Previous match", "↑")}'
+            f'{button("hit-after", "Next match", "↓")}{button("link", LINK, LINK_SIGN)}</form>')
+    return (f'<section class="tf-reader" aria-label="Page view" hidden>'
             f'<div class="tf-reader-bar"><span class="tf-page-label" id="page-label"></span>{page}{size}</div>{find}'
             f'<div class="tf-reader-body">'
             f'<ol class="tf-thumbs" aria-label="{esc(THUMBNAILS)}" hidden></ol>'

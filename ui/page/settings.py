@@ -18,29 +18,18 @@ from .html import card, esc
 from .panel import PRIVATE, Panel, block
 
 TAB = "Settings"
-SETTINGS_KEPT = "Saved. The settings apply from the next question on."
 SETTINGS_ENGINE = "Saved. The engine restarts with the settings; documents come back from their saved readings."
-SETTINGS_BAD = "Not changed"
-SETTINGS_SAVE = "Save"
-SETTINGS_RESET = "Restore defaults"
-ANSWERS_GROUP = "Answers"
-LONGEST_MEASURED = "In tokens. In the open document 100 tokens are {words} words."
-SPECULATION_GROUP = "Speculation"
-SPECULATION_GROUP_HELP = "None of these changes what the model would say: only how fast it says it."
-ENGINE_GROUP = "Engine"
 CHOICES = {
     "engine": (("Automatic", "auto"), ("TriForce", "triforce"), ("Plain", "autoregressive")),
     "retrieval_weights": (("Automatic", "auto"), ("The model's own", "same")),
     "ngram": (("Automatic", "auto"), ("Always", "straight"), ("Off", "off")),
     "details": (("On", "on"), ("Off", "off")),
     "quotes": (("Automatic", "auto"), ("On", "on"), ("Off", "off")),
-    "mode": (("Automatic", "auto"), ("All on the GPU", "on-chip"), ("Cache in host memory", "offload"),
-             ("CPU", "cpu")),
+    "mode": (("Automatic", "auto"), ("All on the GPU", "on-chip"), ("Cache in host memory", "offload"), ("CPU", "cpu")),
     "dtype": (("Automatic", "auto"), ("Exact (float32)", "float32")),
 }
 
 
-PRESETS_TITLE = "Presets"
 ACTIVE = "✓ {name}"
 KEPT = "{name}: saved. It applies from the next question on; single settings can be changed below."
 PRESETS = {  # name -> label, help
@@ -52,10 +41,10 @@ PRESETS = {  # name -> label, help
 
 
 GROUPS = (
-    (ANSWERS_GROUP, "", ("temperature", "top_p", "max_new_tokens", "seed", "quotes", "details")),
-    (SPECULATION_GROUP, SPECULATION_GROUP_HELP,
+    ("Answers", "", ("temperature", "top_p", "max_new_tokens", "seed", "quotes", "details")),
+    ("Speculation", "None of these changes what the model would say: only how fast it says it.",
      ("engine", "gamma1", "gamma2", "budget", "chunk_size", "retrieval_weights", "ngram")),
-    (ENGINE_GROUP, "", ("mode", "dtype")),
+    ("Engine", "", ("mode", "dtype")),
 )
 ORDER = tuple(name for _, _, names in GROUPS for name in names)
 
@@ -90,7 +79,7 @@ def build(settings: Settings) -> SettingsForm:
     fields: dict[str, gr.components.Component] = {}
     presets: dict[str, gr.Button] = {}
     with gr.Column(elem_id="settings"):
-        block("presets-head", f'<h2 class="tf-h tf-group">{esc(PRESETS_TITLE)}</h2>')
+        block("presets-head", '<h2 class="tf-h tf-group">Presets</h2>')
         with gr.Row(elem_id="presets"):
             for name, (label, help_text) in PRESETS.items():
                 with gr.Column(min_width=150, elem_classes="tf-preset"):
@@ -106,9 +95,8 @@ def build(settings: Settings) -> SettingsForm:
         with gr.Column(elem_id="settings-foot"):  # always in sight: what was saved is said where the hand is
             result = block("settings-result")
             with gr.Row(elem_id="settings-buttons"):
-                save = gr.Button(SETTINGS_SAVE, variant="primary", elem_id="settings-save", size="md",
-                                 min_width=130)
-                reset = gr.Button(SETTINGS_RESET, elem_id="settings-reset", size="md", min_width=130)
+                save = gr.Button("Save", variant="primary", elem_id="settings-save", size="md", min_width=130)
+                reset = gr.Button("Restore defaults", elem_id="settings-reset", size="md", min_width=130)
     return SettingsForm({name: fields[name] for name in ORDER}, presets, save, reset, result, engine)
 
 
@@ -121,7 +109,7 @@ def panels(services: Services) -> list[Panel]:
 
     def draw(view: TabView) -> dict[str, Any]:
         words = ratio(view)
-        return gr.update(info=LONGEST_MEASURED.format(words=words) if words
+        return gr.update(info=f"In tokens. In the open document 100 tokens are {words} words." if words
                          else SETTINGS["max_new_tokens"][1])
 
     return [Panel("longest", ratio, draw, 0.5), _engine_panel(services),
@@ -156,9 +144,8 @@ def keep(services: Services, values: tuple[Any, ...]) -> str:
     try:
         restarts = services.keep(from_form(dict(zip(ORDER, values, strict=True))))
     except TriForceError as error:
-        return card("error", SETTINGS_BAD, str(error))
-    return card("info", TAB, SETTINGS_ENGINE if restarts
-                else SETTINGS_KEPT)
+        return card("error", "Not changed", str(error))
+    return card("info", TAB, SETTINGS_ENGINE if restarts else "Saved. The settings apply from the next question on.")
 
 
 def choose(services: Services, preset: str) -> list[Any]:

@@ -27,8 +27,6 @@ STRIP_ALL = ("Attention, not evidence: how much of the model's attention each pa
              "whatever is asked. Outlined: quoted in this answer. Click a page to read it.")
 STRIP_ABOVE = ("Attention, not evidence: what each page got beyond what it gets whatever is asked. Outlined: quoted in "
                "this answer. Click a page to read it.")
-CITED = "quoted in the answer"
-STRIP_EMPTY = "Each bar is a page. Bars grow while an answer is written."
 STRIP_REMOTE = "Not available: the remote server does not report where it looked. Click a page to read it."
 NOT_READ = "not in context"
 
@@ -63,7 +61,7 @@ def bars(labels: Sequence[str], shares: Sequence[float], *, first_page: int = 1,
             title += f" · {NOT_READ}"
         elif shares:
             title += f" · {share * 100:.1f} %"
-        title += f" · {CITED}" if number in cited else ""
+        title += f" · {'quoted in the answer'}" if number in cited else ""
         marks = [mark for mark, is_so in (("tf-out", number not in inside), ("tf-cited", number in cited),
                                           ("tf-selected", number == selected)) if is_so]
         marks += [part_colour(part_of[number - 1])] if part_of else []
@@ -92,7 +90,7 @@ def strip_section(document: Document, shares: Sequence[float], attended: Sequenc
     labels, heights = [page.label for page in document.pages], above(shares, usual) if usual else None
     drawn = bars(labels, shares, first_page=first_page, selected=selected, read=read, parts=parts,
                  heights=heights, cited=cited)
-    note = STRIP_EMPTY if reported else STRIP_REMOTE
+    note = "Each bar is a page. Bars grow while an answer is written." if reported else STRIP_REMOTE
     if shares:
         note = STRIP_ABOVE if usual else STRIP_ALL
     lines = [f'<h3 class="tf-h">{esc(STRIP)}</h3>{drawn}', f'<p class="tf-note">{esc(note)}</p>']

@@ -16,15 +16,9 @@ from .page_choice import DROP_ONE, TOKENS, context_bar
 from .panel import Panel, block
 
 ADD_MORE = "Add documents"
-PICK_TITLE = "Which documents should be read together?"
 PICK_HELP = ("Every document that you tick is read in full, in the order in which you tick them. A new conversation "
              "begins; earlier ones stay with their documents.")
-PICK = "Documents"
-READ_TOGETHER = "Read these together"
-NOT_READY = "not read"
-OVER_BY = "{over} tokens too many."
 DROP_MORE = "Leave out two or more, or choose chapters afterwards."
-FITS_TOGETHER = "{used} of {most} tokens. Fits."
 ROOM_UNKNOWN = "What fits is known once a model is loaded."
 ESTIMATED = "Documents that were not read yet are estimated; they are counted before anything is read."
 
@@ -36,13 +30,12 @@ def listed(entries: Sequence[Entry], picked: Sequence[str], weighing: Weighing) 
                               key=lambda item: picked.index(item[0].id) if item[0].id in picked else len(picked)):
         off = "" if entry.state == "ready" else " disabled"
         on = " checked" if entry.id in picked else ""
-        size = NOT_READY if off else TOKENS.format(
-            tokens=fmt.tokens(part.tokens, part.estimated))
+        size = "not read" if off else TOKENS.format(tokens=fmt.tokens(part.tokens, part.estimated))
         rows.append(f'<li><label><input type="checkbox" data-action="pick" data-document="{esc(entry.id)}"{on}{off}>'
                     f'<span class="tf-chapter-title">{esc(part.title)}</span>'
                     f'<span class="tf-chapter-size">{esc(size)}</span></label></li>')
-    return (f"<h2>{esc(PICK_TITLE)}</h2><p>{esc(PICK_HELP)}</p>"
-            f'<fieldset class="tf-chapters tf-pick"><legend class="tf-hidden">{esc(PICK)}</legend>'
+    return (f"<h2>Which documents should be read together?</h2><p>{esc(PICK_HELP)}</p>"
+            f'<fieldset class="tf-chapters tf-pick"><legend class="tf-hidden">Documents</legend>'
             f'<ul>{"".join(rows)}</ul></fieldset>')
 
 
@@ -51,8 +44,8 @@ def verdict(weighing: Weighing) -> str:
     used = fmt.tokens(sum(part.tokens for part in weighing.parts), any(part.estimated for part in weighing.parts))
     if weighing.over <= 0:
         return (f'<p class="tf-good">'
-                f"{esc(FITS_TOGETHER.format(used=used, most=fmt.count(weighing.most)))}</p>")
-    words = [OVER_BY.format(over=fmt.count(weighing.over))]
+                f"{esc(f'{used} of {fmt.count(weighing.most)} tokens. Fits.')}</p>")
+    words = [f"{fmt.count(weighing.over)} tokens too many."]
     words += [DROP_ONE.format(title=part.title) for part in weighing.enough[:1]]
     if not weighing.enough:
         words.append(DROP_MORE)
@@ -68,7 +61,7 @@ def chosen(weighing: Weighing) -> str:
         drawn, fits = context_bar(weighing.parts, weighing.most, weighing.room), verdict(weighing)
         if any(part.estimated for part in weighing.parts):
             drawn += f'<p class="tf-note">{esc(ESTIMATED)}</p>'
-    read = button(READ_TOGETHER, "read-together", css="tf-primary")
+    read = button("Read these together", "read-together", css="tf-primary")
     if len(weighing.parts) < 2:
         read = read.replace("<button ", "<button disabled ")
     return f'{drawn}<div class="tf-dialog-row">{fits}{read}{button(CANCEL, "leave-together")}</div>'

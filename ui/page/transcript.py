@@ -17,18 +17,13 @@ from .wait_line import ETA
 
 STOP = "Stop"
 STOPPING = "Stopping…"
-QUEUED_NEXT = "Queued: next"
 PREPARING = "Getting the document ready"
 FROM_PAGES = "Answered from {pages} of {whole}: the rest was still being read."
-THINKING = "Reading the question"
-WRITING = "{rate} tok/s · {tokens} tokens"
-STOPPED_EMPTY = "Stopped before the first word."
 ENDED_BECAUSE = {"length": "Ended at the longest answer allowed (see Settings).",
                  "context": "Ended because the context is full. Start a new conversation to make room."}
 REPEATED = ("It repeats itself, as small models do at low temperatures. A larger model does so less, and so does "
             "the preset “Creative” in Settings.")
 ANSWER_BROKE_OFF = "The answer broke off here"
-ANSWER_FAILED = "No answer"
 READ_ALOUD = "Read aloud"
 LEAD_IN = "Under: {words}"  # the line that introduces a list, the first row of a table
 IN_CONTEXT = "In context"  # the sentences around a quotation
@@ -37,11 +32,8 @@ NO_PASSAGES = ("No passage found for {missing} of {count} sentences. Words were 
                "without this mark may be wrong too.")
 ALL_PASSAGES = ("A passage with similar words was found for each of {count} sentences. That does not make them right.")
 
-EDIT = "Edit"
 AGAIN = "Ask again"
-VERSION = "{number} of {count}"
 VERSION_BEFORE = "Earlier version"
-VERSION_AFTER = "Later version"
 CARRIED = "Carried over from an earlier conversation"
 
 _CIRCLE = 40  # characters that no answer writes three times without going in circles
@@ -66,13 +58,12 @@ def tools(item: Answer, beside: Sequence[str]) -> str:
     parts = []
     if len(beside) > 1:
         here = beside.index(item.id)
-        for target, sign, label in ((here - 1, "‹", VERSION_BEFORE),
-                                    (here + 1, "›", VERSION_AFTER)):
+        for target, sign, label in ((here - 1, "‹", VERSION_BEFORE), (here + 1, "›", "Later version")):
             off = "" if 0 <= target < len(beside) else " disabled"
             parts.append(f'<button type="button" class="tf-turn" data-action="version" aria-label="{esc(label)}" '
                          f'data-answer="{esc(beside[target % len(beside)])}"{off}>{sign}</button>')
-        parts.insert(1, f"<span>{esc(VERSION.format(number=here + 1, count=len(beside)))}</span>")
-    parts.append(button(EDIT, "edit", css="tf-quiet", answer=item.id, question=item.question))
+        parts.insert(1, f"<span>{esc(f'{here + 1} of {len(beside)}')}</span>")
+    parts.append(button("Edit", "edit", css="tf-quiet", answer=item.id, question=item.question))
     return f'<div class="tf-tools">{"".join(parts)}</div>'
 
 
@@ -97,11 +88,11 @@ def answer(item: Answer, body: Callable[[Answer], str] = plain, traced: bool = F
     if item.result.get("asked_about"):
         parts.append(f'<p class="tf-ended">{esc(from_pages(item.result))}</p>')
     if item.state == "stopped" and not item.error:
-        parts.append(f'<p class="tf-ended">{esc(STOPPED if item.text else STOPPED_EMPTY)}</p>')
+        parts.append(f'<p class="tf-ended">{esc(STOPPED if item.text else "Stopped before the first word.")}</p>')
     elif item.result.get("reason") in ENDED_BECAUSE:
         parts.append(f'<p class="tf-ended">{esc(cut_off(item.result["reason"], item.text))}</p>')
     if item.error:
-        title = ANSWER_BROKE_OFF if item.text else ANSWER_FAILED
+        title = ANSWER_BROKE_OFF if item.text else "No answer"
         parts.append(card("error", title, item.error))
     again = (f'<button type="button" class="tf-copy" data-action="again" data-answer="{esc(item.id)}">'
              f"{esc(AGAIN)}</button>")
@@ -176,17 +167,17 @@ def writing(run: Run, wait: str = "", by_token: bool = False, moves: bool = True
     if run.stopping:
         state = STOPPING
     elif run.state == "queued":
-        state = wait or QUEUED_NEXT
+        state = wait or "Queued: next"
     elif run.state == "preparing":
         state = wait or PREPARING
     elif not run.accumulator.text:
-        state = THINKING
+        state = "Reading the question"
         read = run.accumulator.prefill  # a conversation that was left is read again behind the document
         if read is not None and read.eta_seconds is not None and read.eta_seconds >= 1:
             state += f" · {ETA.format(eta=fmt.seconds(read.eta_seconds))}"
     else:
         rate = fmt.rate(figures.tokens_per_second) if figures.tokens_per_second else "–"  # none of one round
-        state = WRITING.format(rate=rate, tokens=figures.tokens)
+        state = f"{rate} tok/s · {figures.tokens} tokens"
         state += quoting(run.quotes)
     text = ""
     if run.accumulator.text:

@@ -27,11 +27,7 @@ from triforce_core import ConfigError
 from .bodies import Bodies
 
 NEEDS_KEY = "This needs an API key (Authorization: Bearer ...) or the cookie of a page that has logged in."
-KEY_FILE_MISSING = "{path} cannot be read"
-KEY_FILE_EMPTY = "{path} has no key"
-KEY_SHORT = "An API key is shorter than {least} characters"
 KEYS_ALLOWED = "one key per line, at least 20 characters long (for example from: openssl rand -hex 24)"
-LOGIN_WRONG = "Incorrect credentials."
 
 KEY_VARIABLE = "TRIFORCE_API_KEY"
 SHORTEST_KEY = 20
@@ -172,7 +168,7 @@ def login_routes(access: Access) -> list[Route]:
                               for name in ("username", "password"))
         token = await access.login(user.strip(), password)
         if token is None:
-            return JSONResponse({"detail": LOGIN_WRONG}, 400)
+            return JSONResponse({"detail": "Incorrect credentials."}, 400)
         answer = JSONResponse({"success": True})
         secure = "https" in (request.url.scheme, request.headers.get("x-forwarded-proto"))
         answer.set_cookie(access.cookie, token, httponly=True, samesite="strict", secure=secure)
@@ -194,12 +190,11 @@ def read_keys(path: Path | None) -> tuple[str, ...]:
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(KEY_FILE_MISSING.format(path=path),
-                              allowed=KEYS_ALLOWED) from error
+            raise ConfigError(f"{path} cannot be read", allowed=KEYS_ALLOWED) from error
         in_file = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
         if not in_file:
-            raise ConfigError(KEY_FILE_EMPTY.format(path=path), allowed=KEYS_ALLOWED)
+            raise ConfigError(f"{path} has no key", allowed=KEYS_ALLOWED)
         found += in_file
     if any(len(key) < SHORTEST_KEY for key in found):
-        raise ConfigError(KEY_SHORT.format(least=SHORTEST_KEY), allowed=KEYS_ALLOWED)
+        raise ConfigError(f"An API key is shorter than {SHORTEST_KEY} characters", allowed=KEYS_ALLOWED)
     return tuple(found)

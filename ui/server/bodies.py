@@ -13,8 +13,6 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 JSON_BAD = "The body is not JSON in UTF-8, or has more than {deepest} brackets in each other."
-FORM_BAD = "The form is in another encoding than UTF-8."
-JSON_LARGE = "The request is larger than {most} MB. Upload the document with /v1/files."
 
 MOST = 64 << 20  # bytes: a document may come along as text
 DEEPEST = 200  # brackets in each other
@@ -36,7 +34,7 @@ class Bodies:
         kinds = [value.decode("latin-1").lower() for name, value in scope.get("headers", ()) if name == b"content-type"]
         form = any(kind.startswith(_FORMS) for kind in kinds)
         if form and any(_CHARSET.search(kind) for kind in kinds):
-            await _problem(400, "invalid_form", FORM_BAD)(scope, receive, send)
+            await _problem(400, "invalid_form", "The form is in another encoding than UTF-8.")(scope, receive, send)
             return
         if form or scope["type"] != "http":
             await self._app(scope, receive, send)
@@ -49,7 +47,8 @@ class Bodies:
             parts.append(message.get("body", b""))
             size, more = size + len(parts[-1]), message.get("more_body", False)
             if size > MOST:
-                too_large = _problem(413, "request_too_large", JSON_LARGE.format(most=MOST >> 20))
+                too_large = _problem(413, "request_too_large", f"The request is larger than {MOST >> 20} MB. Upload "
+                                                               "the document with /v1/files.")
                 await too_large(scope, receive, send)
                 return
         body = b"".join(parts)

@@ -19,10 +19,7 @@ import psutil
 
 from triforce_core import ConfigError
 
-AUTH_FILE_BAD = "{path} has no usable line"
 AUTH_FILE_ALLOWED = "one user:password per line, the password at least 8 characters long"
-AUTH_FILE_MISSING = "{path} cannot be read"
-ORIGIN_BAD = "--allow-origin is {origin!r}"
 ORIGINS_ALLOWED = "scheme, host and port as a browser's address bar begins, such as http://localhost:5173"
 
 Scope = MutableMapping[str, Any]
@@ -147,12 +144,11 @@ def read_users(path: Path) -> dict[str, str]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(AUTH_FILE_MISSING.format(path=path),
-                          allowed=AUTH_FILE_ALLOWED) from error
+        raise ConfigError(f"{path} cannot be read", allowed=AUTH_FILE_ALLOWED) from error
     users = dict(line.strip().split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
     users = {user: password for user, password in users.items() if user and len(password) >= 8}
     if not users:
-        raise ConfigError(AUTH_FILE_BAD.format(path=path), allowed=AUTH_FILE_ALLOWED)
+        raise ConfigError(f"{path} has no usable line", allowed=AUTH_FILE_ALLOWED)
     return users
 
 
@@ -162,7 +158,7 @@ def read_origins(given: Sequence[str]) -> tuple[str, ...]:
         parts = urlsplit(origin)
         whole = f"{parts.scheme}://{parts.netloc}"
         if parts.scheme not in ("http", "https") or _site(origin) is None or "@" in origin or origin != whole:
-            raise ConfigError(ORIGIN_BAD.format(origin=origin), allowed=ORIGINS_ALLOWED)
+            raise ConfigError(f"--allow-origin is {origin!r}", allowed=ORIGINS_ALLOWED)
     return tuple(origin.lower() for origin in given)
 
 

@@ -29,17 +29,8 @@ from .bodies import Bodies
 from .connections import PORT_BUSY, PORT_REMEDY, Server
 from .guard import Guard, allowed_hosts, is_loopback, read_origins, read_users
 
-NEEDS_AUTH = "Listening on {host} would let others on the network in"
-NEEDS_AUTH_REMEDY = "Give --auth-file with user:password lines, or leave --host at 127.0.0.1."
-HOST_UNKNOWN = "There is no address {host}"
-HOST_REMEDY = "Give --host an address of this machine, or leave it at 127.0.0.1."
-
 RUNNING = "TriForce Chat is running at {url}\nStop with Ctrl+C."
 NOT_LOADED = "The model could not be loaded: {why}"
-STOPPING_APP = "Stopping. Documents and conversations are kept."
-NO_PORT = "No free port between {first} and {last}"
-VIBE_MODE = "GRADIO_VIBE_MODE is set, which lets a browser run code on this machine"
-VIBE_MODE_REMEDY = "Unset it and start again."
 
 
 if TYPE_CHECKING:
@@ -64,11 +55,13 @@ def serve(arguments: Arguments, make_engine: Callable[[EngineConfig], Any] | Non
     """Run the app from its checks to its end. make_engine: see ``ui.main``."""
     logging.basicConfig(level=arguments.log_level.upper(), format="%(asctime)s %(name)s %(levelname)s %(message)s")
     if "GRADIO_VIBE_MODE" in os.environ:
-        raise ConfigError(VIBE_MODE, remedy=VIBE_MODE_REMEDY)
+        raise ConfigError("GRADIO_VIBE_MODE is set, which lets a browser run code on this machine",
+                          remedy="Unset it and start again.")
     users = read_users(arguments.auth_file) if arguments.auth_file else None
     access, origins = Access(read_keys(arguments.api_key_file), users), read_origins(arguments.allow_origin)
     if not is_loopback(arguments.host) and users is None:
-        raise ConfigError(NEEDS_AUTH.format(host=arguments.host), remedy=NEEDS_AUTH_REMEDY)
+        raise ConfigError(f"Listening on {arguments.host} would let others on the network in",
+                          remedy="Give --auth-file with user:password lines, or leave --host at 127.0.0.1.")
     port = free_port(arguments.host, arguments.port)
     folders = places.make_folders(arguments.data_dir)
     try:
@@ -104,7 +97,7 @@ def serve(arguments: Arguments, make_engine: Callable[[EngineConfig], Any] | Non
         if arguments.browser and has_display():
             webbrowser.open(url)
         leave.wait()
-        print(STOPPING_APP, flush=True)
+        print("Stopping. Documents and conversations are kept.", flush=True)
     finally:
         _end_in_time()
         services.close()
@@ -204,7 +197,7 @@ def free_port(host: str, wanted: int | None) -> int:
     for port in range(DEFAULT_PORT, last):
         if _is_free(host, port):
             return port
-    raise ConfigError(NO_PORT.format(first=DEFAULT_PORT, last=last), remedy=PORT_REMEDY)
+    raise ConfigError(f"No free port between {DEFAULT_PORT} and {last}", remedy=PORT_REMEDY)
 
 
 def has_display() -> bool:
@@ -215,7 +208,8 @@ def _is_free(host: str, port: int) -> bool:
     try:
         family, kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except OSError as error:
-        raise ConfigError(HOST_UNKNOWN.format(host=host), remedy=HOST_REMEDY) from error
+        raise ConfigError(f"There is no address {host}", remedy="Give --host an address of this machine, or leave it "
+                                                                "at 127.0.0.1.") from error
     with socket.socket(family, kind) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

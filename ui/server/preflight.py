@@ -31,24 +31,13 @@ from ..page.number_format import CONTEXT_TOKENS
 ROW_ENGINE = "Engine"
 CANNOT_RUN = "This machine cannot run it: {why}"
 CANNOT_LOAD = "It cannot be loaded: {why}"
-ROW_APP = "App"
-DISK = "Disk"
 FREE = "{free} free of {total}"
-ROW_PACKAGES = "Packages"
-FOLDERS = "Folders"
-NETWORK = "Network"
 READINGS = "Readings"
-OFFLINE = "off (models are only taken from this machine)"
-REMOTE = "documents and questions are sent to {url}"
 DOWNLOAD = "a model named by repo id may be downloaded"
-MISSING = "not installed"
-MODEL_SIZE = "{name}, draft {draft}, {size} on disk"
-DRAFTS = "Drafts"
 WEIGHTS = "Weights"
 LONGEST = "{tokens} tokens fit, of {most} that the model can"
 ON_CHIP = "all on the GPU {on_chip}, with keys and values in host memory {offloaded}"
 PLAN = "Plan"
-PLAN_FOR = "for {tokens} tokens"
 PARTS = {
     "weights": "weights", "draft_weights": "draft model", "weight_copy": "quantised copy for drafts",
     "resident_kv": "keys and values", "retrieval": "retrieval cache", "draft_cache": "draft model's cache",
@@ -70,15 +59,14 @@ def check(arguments: Arguments) -> int:
     places = folders.make_folders(arguments.data_dir)
     disk = shutil.disk_usage(places.data)
     rows = [
-        (ROW_APP, f"{APP} {__version__}, Python {platform.python_version()}, {platform.platform()}"),
-        (DISK, FREE.format(free=fmt.size(disk.free), total=fmt.size(disk.total))),
-        (ROW_PACKAGES, ", ".join(f"{name} {version(name)}" for name in PACKAGES)),
-        (FOLDERS, f"{places.data}, {places.cache}"),
-        (NETWORK, network(arguments)),
+        ("App", f"{APP} {__version__}, Python {platform.python_version()}, {platform.platform()}"),
+        ("Disk", FREE.format(free=fmt.size(disk.free), total=fmt.size(disk.total))),
+        ("Packages", ", ".join(f"{name} {version(name)}" for name in PACKAGES)),
+        ("Folders", f"{places.data}, {places.cache}"),
+        ("Network", network(arguments)),
     ]
     if dead := SnapshotStore(places.saved_readings, 0).dead():
-        rows.append((READINGS, DEAD_READINGS.format(
-            count=len(dead), size=fmt.size(sum(info.bytes for info in dead)))))
+        rows.append((READINGS, DEAD_READINGS.format(count=len(dead), size=fmt.size(sum(info.bytes for info in dead)))))
     for name, value in rows:
         print(f"{name:<10} {value}")
     try:
@@ -95,8 +83,8 @@ def check(arguments: Arguments) -> int:
 
 def network(arguments: Arguments) -> str:
     if arguments.engine == "remote":
-        return REMOTE.format(url=arguments.base_url)
-    return DOWNLOAD if arguments.allow_download else OFFLINE
+        return f"documents and questions are sent to {arguments.base_url}"
+    return DOWNLOAD if arguments.allow_download else "off (models are only taken from this machine)"
 
 
 def look(arguments: Arguments) -> Iterator[MachineInfo | ModelInfo]:
@@ -116,23 +104,20 @@ def about(model: ModelInfo) -> Iterator[tuple[str, str]]:
         yield ROW_ENGINE, f"{model.mode}, {model.device}: {model.why}"
         yield CONTEXT, fmt.context(model.max_context)
         return
-    yield MODEL, MODEL_SIZE.format(
-        name=model.name, draft=model.draft_name or NO_DRAFT, size=fmt.size(model.model_bytes))
+    yield MODEL, f"{model.name}, draft {model.draft_name or NO_DRAFT}, {fmt.size(model.model_bytes)} on disk"
     yield ROW_ENGINE, f"{model.mode}, {model.device}, {model.dtype}: {model.why}"
     if model.weights:
         yield WEIGHTS, model.weights
     if model.drafting:
-        yield DRAFTS, model.drafting
+        yield "Drafts", model.drafting
     if model.plan is None:
         yield CONTEXT, CONTEXT_TOKENS.format(tokens=fmt.count(model.max_context))
         return
     plan = model.plan
-    yield CONTEXT, LONGEST.format(tokens=fmt.count(plan.longest),
-                                  most=fmt.count(model.max_context))
+    yield CONTEXT, LONGEST.format(tokens=fmt.count(plan.longest), most=fmt.count(model.max_context))
     if plan.longest_on_chip is not None and plan.longest_offloaded is not None:
-        yield "", ON_CHIP.format(on_chip=fmt.count(plan.longest_on_chip),
-                                 offloaded=fmt.count(plan.longest_offloaded))
-    yield PLAN, PLAN_FOR.format(tokens=fmt.count(plan.context))
+        yield "", ON_CHIP.format(on_chip=fmt.count(plan.longest_on_chip), offloaded=fmt.count(plan.longest_offloaded))
+    yield PLAN, f"for {fmt.count(plan.context)} tokens"
     for name, value in parts(plan):
         yield "", f"{name:<26} {value}"
 
@@ -150,12 +135,11 @@ def parts(plan: MemoryPlan) -> Iterator[tuple[str, str]]:
             yield words, fmt.memory(nbytes)
     yield TOGETHER, OF_FREE.format(need=fmt.memory(plan.need), have=fmt.memory(plan.have))
     if plan.host:
-        yield HOST, OF_FREE.format(need=fmt.memory(plan.host),
-                                   have=fmt.memory(plan.host_have))
+        yield HOST, OF_FREE.format(need=fmt.memory(plan.host), have=fmt.memory(plan.host_have))
 
 
 def version(package: str) -> str:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return MISSING
+        return "not installed"
