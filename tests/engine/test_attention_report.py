@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from triforce_core.engine.attention_report import AttentionReport
+from triforce_core.engine.answer import AttentionReport
 from triforce_core.events import PageSpan
 
 

@@ -10,7 +10,7 @@ from engine.tiny import document, pair_config
 
 from triforce_core.config import EngineConfig, SamplingParams
 from triforce_core.device.memory_plan import Room, Weights, Wish, make_plan
-from triforce_core.engine import build, loading, memory
+from triforce_core.engine import loading, memory, pipeline
 from triforce_core.engine.memory import Planner
 from triforce_core.engine.plan import Situation, plan
 from triforce_core.errors import ConfigError
@@ -76,8 +76,8 @@ def test_the_retrieval_tier_says_what_its_copy_truly_drew_from(copying_engine):
 def test_without_room_for_a_copy_there_is_none(copying_engine, monkeypatch):
     loaded = copying_engine._need_loaded()
     loaded.copies.clear()
-    monkeypatch.setattr(Planner, "unused_bytes", build._HEADROOM + 1000)
-    found = build.plan_for(loaded, copying_engine._session.full, replace(TRIFORCE, retrieval_weights="int4"), 4000)
+    monkeypatch.setattr(Planner, "unused_bytes", pipeline._HEADROOM + 1000)
+    found = pipeline.plan_for(loaded, copying_engine._session.full, replace(TRIFORCE, retrieval_weights="int4"), 4000)
     assert found.retrieval_weights == "same" and "no memory is free for a copy" in found.why
 
 

@@ -19,9 +19,9 @@ from triforce_core.device import memory
 from triforce_core.device.memory_plan import Room
 from triforce_core.engine import loading
 from triforce_core.engine import memory as engine_memory
-from triforce_core.engine.build import plan_for
 from triforce_core.engine.engine import Engine
 from triforce_core.engine.loading import Loaded, choose, full_cache, load
+from triforce_core.engine.pipeline import plan_for
 from triforce_core.errors import ConfigError, NotEnoughMemoryError
 from triforce_core.events import DocumentOpened, Finished, LoadProgress, MachineInfo, ModelInfo
 from triforce_core.kernels.native import NativeLinear

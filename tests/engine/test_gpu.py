@@ -13,7 +13,7 @@ from engine.tiny import document, write_model
 
 from tests.model.quantised_folders import write_form
 from triforce_core.config import EngineConfig, SamplingParams
-from triforce_core.engine.attention_report import AttentionMass
+from triforce_core.engine.pipeline import AttentionMass
 from triforce_core.events import RoundEvent
 from triforce_core.kernels import KV_BITS, REFERENCE, WEIGHT_KINDS
 from triforce_core.kv_cache.full import FullCache

@@ -16,8 +16,7 @@ from triforce_core.device.memory_plan import Room, Weights, Wish, make_plan
 from triforce_core.device.shard import ALONE
 from triforce_core.engine import memory as planning
 from triforce_core.engine.loading import choose, fits, fitting
-from triforce_core.engine.memory import Planner
-from triforce_core.engine.placement import modes
+from triforce_core.engine.memory import Planner, modes
 from triforce_core.errors import ConfigError, NotEnoughMemoryError
 from triforce_core.events import DocumentOpened, Finished
 from triforce_core.kernels import HEAD_KIND, KV_BITS, REFERENCE, Kernels, bytes_per_weight, compiled

@@ -13,7 +13,7 @@ import torch
 from engine.tiny import document
 
 from triforce_core.config import EngineConfig, SamplingParams
-from triforce_core.engine.placement import modes
+from triforce_core.engine.memory import modes
 from triforce_core.engine.plan import Plan, Situation, plan, prefill_chunk
 from triforce_core.errors import ConfigError
 from triforce_core.events import DocumentOpened, Finished, PrefillProgress, RoundEvent

@@ -11,7 +11,7 @@ from engine.tiny import document, pair_config
 
 from tests.model.tiny import attention, indexed_attention
 from triforce_core.config import SamplingParams
-from triforce_core.engine import build, session
+from triforce_core.engine import pipeline, session
 from triforce_core.events import DocumentOpened, Finished, PrefillProgress, RoundEvent
 from triforce_core.kv_cache.retrieval_indexed import IndexedRetrievalCache
 from triforce_core.model.graphs import PassGraphs
@@ -45,7 +45,7 @@ def test_warming_up_is_told_step_by_step(engines, monkeypatch):
     captures = Captures()
     engine = engines[0]
     target = engine._loaded.target
-    monkeypatch.setattr(build, "CudaCapture", lambda: captures)
+    monkeypatch.setattr(pipeline, "CudaCapture", lambda: captures)
     monkeypatch.setattr(target, "graphs", PassGraphs(target.rope, 64, lambda: captures))
     events = list(engine.open_document(document(seed=5)))
     told = [event for event in events if isinstance(event, PrefillProgress) and event.stage == "warm-up"]

@@ -7,16 +7,16 @@ import torch
 
 from triforce_core.config import EngineConfig
 from triforce_core.device.capability import Capability
-from triforce_core.engine import placement
+from triforce_core.engine import memory
 from triforce_core.kernels.library import Compiled
 
 CPU = torch.device("cpu")
 
 
 def chosen(flags: set[str], library: object, monkeypatch: pytest.MonkeyPatch, dtype: str = "auto") -> torch.dtype:
-    monkeypatch.setattr(placement, "compiled", lambda: Compiled(library, "told"))  # type: ignore[arg-type]
+    monkeypatch.setattr(memory, "compiled", lambda: Compiled(library, "told"))  # type: ignore[arg-type]
     machine = Capability("a CPU", 2, 4, 8 << 30, 6 << 30, frozenset(flags), ())
-    found, why = placement.number_type(EngineConfig(dtype=dtype), CPU, machine)  # type: ignore[arg-type]
+    found, why = memory.number_type(EngineConfig(dtype=dtype), CPU, machine)  # type: ignore[arg-type]
     assert why.startswith(str(found).removeprefix("torch."))
     return found
 
@@ -33,6 +33,6 @@ def test_a_cpu_takes_what_it_would_choose_for_float16_and_says_so(monkeypatch: p
     assert chosen({"avx2"}, object(), monkeypatch, "float16") == torch.bfloat16
     assert chosen({"avx2"}, None, monkeypatch, "float16") == torch.float32
     machine = Capability("a CPU", 2, 4, 8 << 30, 6 << 30, frozenset({"avx512_bf16"}), ())
-    _, why = placement.number_type(EngineConfig(dtype="float16"), CPU, machine)
+    _, why = memory.number_type(EngineConfig(dtype="float16"), CPU, machine)
     assert why.endswith("not float16, as chosen, in which a CPU is many times slower")
-    assert placement.number_type(EngineConfig(dtype="float16"), torch.device("cuda"), machine)[0] == torch.float16
+    assert memory.number_type(EngineConfig(dtype="float16"), torch.device("cuda"), machine)[0] == torch.float16

@@ -12,7 +12,7 @@ from engine.tiny import document, pair_config
 
 from tests.model.tiny import attention, indexed_attention
 from triforce_core.config import SamplingParams, SpeculationConfig
-from triforce_core.engine import build, session, warm_up
+from triforce_core.engine import pipeline, session, warm_up
 from triforce_core.engine.engine import Engine
 from triforce_core.engine.pipeline import COPY_LENGTHS, Pipeline
 from triforce_core.events import Finished, PrefillProgress, RoundEvent
@@ -37,7 +37,7 @@ def _prepared(draft_cache, pair, monkeypatch):
     for model in (target, engine._loaded.draft):
         model.kernels = replace(model.kernels, attention=attention, indexed_attention=indexed_attention,
                                 device_lengths=(32,))
-    monkeypatch.setattr(build, "CudaCapture", lambda: captures)
+    monkeypatch.setattr(pipeline, "CudaCapture", lambda: captures)
     decide = session.plan_for
     monkeypatch.setattr(session, "plan_for", lambda loaded, full, wanted, *given: replace(
         decide(loaded, full, replace(wanted, budget=128, recent=48), *given), draft_cache=draft_cache))

@@ -16,8 +16,7 @@ from tests import tokenizer_folders
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.documents.document import Document, Page
 from triforce_core.engine.engine import Engine
-from triforce_core.engine.quote_report import QuoteReport
-from triforce_core.engine.quoting import Quoting
+from triforce_core.engine.quoting import QuoteReport, Quoting
 from triforce_core.events import Finished, QuoteEvent
 from triforce_core.prompt.builder import DocumentPrompt, PromptBuilder, QuoteFormat
 from triforce_core.prompt.typography import ascii_typography

@@ -17,7 +17,7 @@ from engine.tiny import pair_config as config
 from triforce_core.config import SamplingParams, SpeculationConfig
 from triforce_core.documents.document import Document
 from triforce_core.engine.engine import Engine
-from triforce_core.engine.left_conversations import LeftConversations
+from triforce_core.engine.prefill import LeftConversations
 from triforce_core.engine.session import Question
 from triforce_core.errors import ConfigError, ContextTooLongError
 from triforce_core.events import DocumentOpened, Finished, PrefillProgress, RoundEvent, TextDelta, Turn

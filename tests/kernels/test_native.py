@@ -18,7 +18,7 @@ import torch
 from model.tiny import VOCAB, tiny_llama
 
 from triforce_core.config import SamplingParams
-from triforce_core.engine.attention_report import AttentionMass
+from triforce_core.engine.pipeline import AttentionMass
 from triforce_core.kernels import (
     REFERENCE,
     choose_kernels,

@@ -11,7 +11,7 @@ import torch
 from tests.kv_cache.test_contract import MODEL, ONE_LAYER, assert_like_recomputed, full_cache
 from tests.model.tiny import VOCAB
 from triforce_core.device.shard import ALONE
-from triforce_core.engine.draft_model import DraftPrefill, mark
+from triforce_core.engine.prefill import DraftPrefill, mark
 from triforce_core.kv_cache.cross_model import CrossModelCache
 from triforce_core.kv_cache.streaming import turn
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from triforce_core.device.shard import Shard, meet
-from triforce_core.engine.attention_report import AttentionMass
+from triforce_core.engine.pipeline import AttentionMass
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.model import Llama, load_model
 

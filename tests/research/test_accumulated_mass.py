@@ -7,7 +7,7 @@ import torch
 from engine.tiny import document, write_model
 
 from triforce_core.config import EngineConfig, SamplingParams
-from triforce_core.engine.attention_report import AttentionMass
+from triforce_core.engine.pipeline import AttentionMass
 from triforce_core.engine.plan import Situation
 from triforce_core.errors import ConfigError
 from triforce_core.events import PrefillProgress

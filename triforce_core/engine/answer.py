@@ -2,30 +2,183 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
 
+import numpy as np
+from torch import Tensor
+
+from ..device.shard import ALONE, Shard
+from ..device.streams import later
 from ..events import (
     AttendedChunk,
     Finished,
     FinishReason,
+    PageSpan,
     QuoteEvent,
+    RankCount,
     RoundEvent,
     TextDelta,
+    TierCount,
     TokenChance,
 )
 from ..evidence.answering import AnswerPlan
+from ..kv_cache.full import FullCache
 from ..metrics import answer_stats
+from ..model import Llama
 from ..prompt.builder import DocumentPrompt
+from ..sampling import Sampler
 from ..sampling.quote_matcher import QuoteConstraint
 from ..speculation.draft_length import Selection
-from .attention_report import AttentionReport
-from .decode_loop import Step
+from ..speculation.model_drafter import QUOTE, ModelOnCache
+from ..speculation.round import Round, speculate
+from .pipeline import Pipeline
 from .plan import Plan
-from .quote_report import QuoteReport
-from .quoting import Quoting
+from .quoting import QuoteReport, Quoting
+
+
+class AttentionReport:
+    """Folds mass over a document's chunks: page shares now, and the most attended chunks of a whole answer.
+
+    The first chunk is left out: it is an attention sink (StreamingLLM, arXiv 2309.17453), attended for being first.
+    """
+
+    def __init__(self, pages: Sequence[PageSpan], document_tokens: int, chunk_size: int, shard: Shard = ALONE,
+                 usual: np.ndarray | None = None) -> None:
+        """usual: shares of the chunks that any question draws to them (sum to 1); ``top`` gives what is above them."""
+        self.chunk_size, self._shard = chunk_size, shard
+        self.num_chunks = document_tokens // chunk_size
+        middles = np.arange(self.num_chunks) * chunk_size + chunk_size // 2
+        self._page_of = np.searchsorted([page.start for page in pages], middles, side="right") - 1
+        self._num_pages = len(pages)
+        self.total = np.zeros(self.num_chunks)
+        self._newest = np.zeros(0)
+        self._usual = usual if usual is not None and len(usual) == self.num_chunks else np.zeros(self.num_chunks)
+        self._seen: Callable[[], Tensor] | None = None
+
+    def see(self, mass: Tensor) -> None:
+        """mass [layers, H, chunks] of one pass, for ``add_seen``; the host does not wait for it.
+
+        H: this rank's KV heads; the other ranks add theirs at the same time."""
+        self._seen = later(self._shard.sum(mass.sum((0, 1))[: self.num_chunks]).double())
+
+    def add_seen(self) -> tuple[float, ...] | None:
+        """Adds what was seen last: its share per page (sums to 1; zeros if there is none). None: nothing since."""
+        seen, self._seen = self._seen, None
+        if seen is None:
+            return None
+        chunks = seen().numpy()
+        chunks[:1] = 0.0
+        chunks /= max(chunks.sum(), 1e-30)
+        self.total[: len(chunks)] += chunks
+        self._newest = chunks
+        return self._pages(chunks)
+
+    @property
+    def page_shares(self) -> tuple[float, ...]:
+        """Per page over the whole answer; empty if nothing was observed."""
+        return self._pages(self.total / self.total.sum()) if self.total.any() else ()
+
+    def top(self, count: int) -> list[tuple[int, int, float]]:
+        """The chunks attended most: (page index, chunk number, share of the document's mass beyond the usual), heaviest
+        first."""
+        return self._heaviest(self.total, count)
+
+    def top_of_newest(self, count: int) -> list[tuple[int, int, float]]:
+        """The same of the pass that was added last."""
+        return self._heaviest(self._newest, count)
+
+    def _heaviest(self, chunks: np.ndarray, count: int) -> list[tuple[int, int, float]]:
+        if not chunks.any():
+            return []
+        above = chunks / chunks.sum() - self._usual[: len(chunks)]
+        count = min(count, len(chunks))
+        found = np.argpartition(above, -count)[-count:]  # there may be tens of thousands, and it is asked every round
+        order = found[np.argsort(above[found])[::-1]]
+        return [(int(self._page_of[c]), int(c), float(above[c])) for c in order if above[c] > 0]
+
+    def _pages(self, chunks: np.ndarray) -> tuple[float, ...]:
+        shares = np.bincount(self._page_of[: len(chunks)], weights=chunks, minlength=self._num_pages)
+        return tuple(shares.tolist())
+
+
+
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One round. tokens: those that the answer has room for; tiers: what was tested and accepted, the drafter's own
+    first; passes, ranks: see ``DraftStats``; shares: of the pages, where the round measured them; streamed: bytes from
+    host memory. began: when, by ``perf_counter``."""
+
+    done: Round
+    tokens: list[int]
+    stopped: bool
+    tiers: list[TierCount]
+    passes: dict[str, int]
+    ranks: tuple[RankCount, ...]
+    shares: tuple[float, ...] | None
+    milliseconds: dict[str, float]
+    streamed: int
+    began: float
+
+
+class DecodeLoop:
+    """``context`` grows with every round; all but its last token is in ``full``."""
+
+    def __init__(self, target: Llama, full: ModelOnCache[FullCache], pipeline: Pipeline,
+                 attended: AttentionReport, sampler: Sampler, context: list[int], max_context: int) -> None:
+        self._target, self._full, self._pipeline = target, full, pipeline
+        self._attended, self._sampler = attended, sampler
+        self.context, self._max_context = context, max_context
+
+    def step(self, choice: Selection, left: int, shares: tuple[float, ...] | None = None) -> Step:
+        """Run one round. left: tokens that the answer may still have. shares: known before it and not yet shown."""
+        full, pipeline, sampler, context = self._full, self._pipeline, self._sampler, self.context
+        began, streamed = perf_counter(), full.cache.streamed_bytes
+        wanted = pipeline.begin(choice)
+        full.observer = observer = pipeline.next_observer
+        # A draft beyond the answer's limit is verified whole, as its pass may be captured in that width only.
+        most = min(self._invariant_limit(), self._max_context - len(context) - 1)
+        done = speculate(full, pipeline.drafter, context, min(wanted, left - 1, most), sampler,
+                         most=most if choice.most is None else min(most, choice.most),
+                         alternatives=sampler.params.alternatives, verify=pipeline.parts.verify,
+                         overlap=partial(pipeline.overlap, self._attended.see) if observer is not None else None)
+        tokens, stopped = _cut(done.verdict.token_ids, sampler.stop, left)
+        context.extend(tokens)
+        full.keep(min(len(context), full.length))
+        full.commit()
+        pipeline.settle(context)
+        chose = pipeline.milliseconds()
+        streamed = full.cache.streamed_bytes - streamed
+        stats = pipeline.drafter.stats()
+        spent = {**stats.milliseconds, "verify": done.verify_milliseconds, **chose}
+        return Step(done, tokens, stopped, [*_tested(done, pipeline.drafter.tier), *stats.counts], dict(stats.passes),
+                    stats.ranks, self._attended.add_seen() or shares, spent, streamed, began)
+
+    def _invariant_limit(self) -> int:
+        """Drafted tokens up to which a verification rounds as plain decoding would, where that is known."""
+        rows = self._target.batch_invariant_rows(self._full.cache)
+        return sys.maxsize if rows is None else rows - (len(self.context) - self._full.length)
+
+
+def _tested(done: Round, tier: str) -> list[TierCount]:
+    """Count what the full cache tested, by who drafted it; forced quotation counts apart, it is always right."""
+    proposers = zip(done.draft.proposed_by(tier), done.draft.sources, strict=True)
+    return done.counts([QUOTE if source == QUOTE else proposer for proposer, source in proposers])
+
+
+def _cut(tokens: Sequence[int], stop: frozenset[int], left: int) -> tuple[list[int], bool]:
+    """Return which of a round's tokens belong to the answer, and whether a stop token ends it there."""
+    for count, token in enumerate(tokens[:left], start=1):
+        if token in stop:
+            return list(tokens[:count]), True
+    return list(tokens[:left]), False
+
+
 
 _TOP_CHUNKS, _TOP_OF_ROUND = 16, 6
 

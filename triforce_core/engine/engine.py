@@ -37,11 +37,10 @@ from ..packages import FOR_QUOTES, require
 from ..prompt.builder import DocumentPrompt, PromptBuilder
 from ..speculation.cost_profile import Profile
 from ..speculation.model_drafter import ModelOnCache
-from .build import Parts
-from .left_conversations import LeftConversations
 from .loading import Loaded, choose, fingerprint, full_cache, load
+from .pipeline import Parts
 from .plan import prefill_chunk
-from .prefill import prefill, prepare, restore, restore_beginning, share_done
+from .prefill import LeftConversations, prefill, prepare, restore, restore_beginning, share_done
 from .quoting import Quoting
 from .session import AnswerEvent, Question, Session
 from .tune import ROOM, open_profile, subject, tune, usual_lengths

@@ -36,8 +36,7 @@ from ..model import Llama, ModelConfig, find_model, in_groups, load_model, read_
 from ..model.sharded import local_config
 from ..speculation.model_drafter import ModelOnCache
 from ..tokenizer import Tokenizer
-from .memory import Planner, limit_bytes, make_wish
-from .placement import attention_words, device_name, modes, number_type, place
+from .memory import Planner, attention_words, device_name, limit_bytes, make_wish, modes, number_type, place
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
 from time import perf_counter
 
+import torch
+from torch import Tensor
+
+from ..device.shard import Shard
 from ..events import PrefillProgress, PrefillStage
 from ..kernels import AttentionObserver
+from ..kv_cache.cross_model import CrossModelCache
 from ..kv_cache.full import FullCache
+from ..kv_cache.prefix import shared_prefix
 from ..kv_cache.snapshot import DamagedSnapshot, Snapshot, SnapshotKey, SnapshotStore
+from ..kv_cache.streaming import StreamingCache
+from ..model import Llama
 from ..speculation.model_drafter import ModelOnCache
 
 # The newest prompt tokens, always read again in a pass of their own: their attention chooses the first chunks,
@@ -102,3 +111,134 @@ def _fill(model: ModelOnCache[FullCache], reading: Snapshot, tokens: int
             model.reset()
             return None
         return reading.read_seconds
+
+
+
+# Tokens of a pass when the small model reads, and before them that it attends: 2,048 and as many did no better.
+_READ, _READ_WITH = 1024, 1024
+_SLACK = 128  # tokens staged and committed between two choices, before buffers grow
+_LEFT = 48  # tokens that a first draft reads; with its own they stay within half of the slack or little more
+
+
+def on_streaming(model: Llama, sinks: int, window: int) -> ModelOnCache:
+    """The model over StreamingLLM's cache, which holds nothing yet."""
+    c = model.config
+    cache = StreamingCache(c.num_layers, c.num_kv_heads, c.head_dim, sinks=sinks, window=window,
+                           frequencies=model.rope.frequencies, dtype=model.dtype, device=model.device)
+    return ModelOnCache(model, cache, model.device)
+
+
+class DraftPrefill:
+    """The context as the small model reads it, kept whole for one document, so that any of it may be attended."""
+
+    def __init__(self, model: Llama, document: int, *, max_tokens: int) -> None:
+        """document: its tokens that every context begins with. Raises NotEnoughMemoryError."""
+        c = model.config
+        self.model, self._document = model, document
+        self.full = FullCache(c.num_layers, c.num_kv_heads, c.head_dim, max_tokens=max_tokens, dtype=model.dtype,
+                              device=model.device, slots=min(document, max_tokens))
+
+    def on_chunks(self, budget: int, recent: int, chunk_size: int) -> ModelOnCache[CrossModelCache]:
+        """The model over a part of what it has read: see ``CrossModelCache``."""
+        cache = CrossModelCache(self.full, budget=budget, chunk_size=chunk_size, recent=recent, slack=_SLACK,
+                            frequencies=self.model.rope.frequencies)
+        return ModelOnCache(self.model, cache, self.model.device)
+
+    def read(self, context: Sequence[int], chunk: int, cancelled: Callable[[], bool]) -> Iterator[PrefillProgress]:
+        """All of ``context`` but its last token, and nothing else. The document's part is read once, and always in the
+        same passes; behind it so few tokens as a question has are left to the first draft, which reads what it lacks in
+        a pass of its own. Ends early when cancelled."""
+        total = len(context) - 1
+        shared = min(self._document, total)
+        self.full.truncate(min(shared, self.full.length))
+        stops = [stop for stop in (shared, total if total - shared > _LEFT else 0) if stop > self.full.length]
+        if not stops:
+            return
+        reader = self.on_chunks(_READ_WITH, _READ_WITH // 2, 8)
+        for stop in stops:
+            rest = context[self.full.length : stop]
+            for progress in prefill(reader, rest, min(chunk, _READ), cancelled, total, _READ_WITH):
+                yield replace(progress, stage="draft")
+
+
+def mark(small: CrossModelCache, scores: Tensor, shard: Shard, *, ahead: bool = False) -> None:
+    """Have ``small`` attend the chunks that the target's attention, over all its layers and heads, went to.
+
+    scores [layers, H, chunks], of this rank's heads; every rank's small model attends the same. ahead: a draft is being
+    verified, and ``small`` is marked already."""
+    chunks = shard.sum(scores.sum((0, 1)))
+    choose = small.choose if ahead else small.select
+    choose(chunks.expand(small.num_layers, small.num_kv_heads, -1))
+
+
+def prefill_bytes(model: Llama, tokens: int) -> int:
+    """Return the bytes that a ``DraftPrefill`` of so many tokens takes."""
+    return tokens * model.config.kv_bytes_per_token(model.dtype.itemsize)
+
+
+
+MOST_BYTES = 128 * 2**20  # of all of them together, on each rank
+WORTH_KEEPING = 64  # tokens: fewer are soon read again
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Left:
+    """Hold keys and values of the tokens from ``start`` of the context on, both [layers, n, H, D]."""
+
+    document_id: str
+    start: int
+    token_ids: list[int]
+    keys: Tensor
+    values: Tensor
+
+    @property
+    def nbytes(self) -> int:
+        return self.keys.nbytes + self.values.nbytes
+
+
+class LeftConversations:
+    """Keep left conversations of all documents; those left longest ago go first."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._left: list[_Left] = []
+        self._most_bytes = most_bytes
+
+    def __len__(self) -> int:
+        return len(self._left)
+
+    def keep(self, document_id: str, start: int, read: Sequence[int], cache: FullCache) -> None:
+        """Keep what the cache holds from ``start`` on, behind the document. read: the tokens of all of it. Caches that
+        hold no plain numbers on the device keep nothing."""
+        ids = list(read[start : cache.num_committed])
+        if len(ids) < WORTH_KEEPING or cache.streams or cache.kind != "same":
+            return
+        if len(ids) * cache.nbytes // cache.slots > self._most_bytes:
+            return
+        held = [cache.read(layer, start, start + len(ids)) for layer in range(cache.num_layers)]
+        # A question waits for it: one copy of all layers, not one each.
+        keys, values = (torch.stack([pair[which] for pair in held]).transpose(1, 2).cpu() for which in (0, 1))
+        # What this one goes on from is of no more use.
+        self._left = [one for one in self._left if one.document_id != document_id or one.start != start
+                      or one.token_ids != ids[: len(one.token_ids)]]
+        self._left.append(_Left(document_id, start, ids, keys, values))
+        while sum(one.nbytes for one in self._left) > self._most_bytes:
+            del self._left[0]
+
+    def bring(self, document_id: str, context: Sequence[int], full: ModelOnCache[FullCache], most: int) -> int:
+        """Put behind what ``full`` holds of ``context`` what one of them holds of it further on, up to ``most`` tokens.
+        Returns how many it holds then."""
+        common, best = full.length, None
+        for one in self._left:
+            if one.document_id != document_id or one.start > full.length:
+                continue
+            end = one.start + shared_prefix(one.token_ids, context[one.start : most])
+            if end >= common + WORTH_KEEPING:
+                common, best = end, one
+        if best is not None:
+            cache, part = full.cache, slice(full.length - best.start, common - best.start)
+            cache.begin(common - full.length)
+            keys, values = (kept[:, part].to(cache.device) for kept in (best.keys, best.values))
+            for layer in range(cache.num_layers):
+                cache.stage(layer, keys[layer], values[layer])
+            cache.commit()
+        return full.length

@@ -21,15 +21,11 @@ from ..speculation.cost_profile import Profile
 from ..speculation.draft_length import Selection
 from ..speculation.draft_length_selector import DraftLengthSelector
 from ..speculation.model_drafter import ModelOnCache
-from .answer import Answer, Prompt
-from .attention_report import AttentionReport
-from .build import DocumentParts, Parts, plan_for
-from .decode_loop import DecodeLoop
-from .left_conversations import WORTH_KEEPING, LeftConversations
+from .answer import Answer, AttentionReport, DecodeLoop, Prompt
 from .loading import Loaded
-from .pipeline import Pipeline
+from .pipeline import DocumentParts, Parts, Pipeline, plan_for
 from .plan import Plan
-from .prefill import OBSERVED, read_prompt, share_done
+from .prefill import OBSERVED, WORTH_KEEPING, LeftConversations, read_prompt, share_done
 from .quoting import Quoting
 from .warm_up import WarmUp
 

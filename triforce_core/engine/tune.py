@@ -25,10 +25,9 @@ from ..sampling import Sampler
 from ..speculation.cost_profile import Profile, Subject
 from ..speculation.draft_length_selector import DraftLengthSelector
 from ..speculation.model_drafter import ModelOnCache
-from .attention_report import MASS_ROWS, AttentionMass
-from .build import DocumentParts, Parts, plan_for
 from .loading import Loaded, full_cache
-from .placement import cpu_kernels
+from .memory import cpu_kernels
+from .pipeline import MASS_ROWS, AttentionMass, DocumentParts, Parts, plan_for
 from .prefill import prefill, prepare, share_done
 from .warm_up import preparations
 

@@ -14,8 +14,7 @@ from ..sampling.quote_matcher import QuoteConstraint
 from ..speculation.draft_length import Selection
 from ..speculation.draft_length_selector import DraftLengthSelector
 from ..speculation.model_drafter import ModelOnCache
-from .attention_report import AttentionMass
-from .pipeline import COPY_LENGTHS, Pipeline
+from .pipeline import COPY_LENGTHS, AttentionMass, Pipeline
 from .prefill import OBSERVED
 
 if TYPE_CHECKING:  # which imports this file

@@ -23,8 +23,7 @@ from ..device.memory import ran_out
 from ..device.memory_plan import LEAST_CONTEXT, Room, Weights, Wish, longest_plan, make_plan
 from ..device.shard import ALONE
 from ..engine.loading import held, rounded
-from ..engine.memory import Planner, limit_bytes, make_wish
-from ..engine.placement import modes, number_type, place
+from ..engine.memory import Planner, limit_bytes, make_wish, modes, number_type, place
 from ..errors import ConfigError, NotEnoughMemoryError
 from ..events import ClassFit, CuratedModel, MemoryPlan, Mode
 from ..kernels import HEAD_KIND, WEIGHT_KINDS, bytes_per_weight, choose_kernels

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from ..config import EngineConfig
 from ..device.shard import ALONE
 from ..engine.loading import choose, fitting
-from ..engine.placement import place
+from ..engine.memory import place
 from ..errors import ConfigError, ModelError, NotEnoughMemoryError, TriForceError
 from ..events import CuratedModel, DraftChoice, Fit, ModelFound, ModelInfo
 from ..model import ModelConfig, read_config, stored_form

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..engine.attention_report import AttentionMass
+from ..engine.pipeline import AttentionMass
 
 # Queries counted of one pass, its newest; of a wider pass the others are left out. Probabilities that a fused attention
 # never shows are computed once more, heads x tokens fp32 numbers a row: in 2 GiB at most; short passes whole.

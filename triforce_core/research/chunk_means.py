@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..engine.attention_report import AttentionMass
+from ..engine.pipeline import AttentionMass
 from ..kv_cache.full import FullCache
 
 

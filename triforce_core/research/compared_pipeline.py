@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from torch import Tensor
 
-from ..engine.attention_report import AttentionMass
 from ..engine.loading import Loaded
-from ..engine.pipeline import ChosenCache, Pipeline, PipelineParts
+from ..engine.pipeline import AttentionMass, ChosenCache, Pipeline, PipelineParts
 from ..engine.plan import Plan
 from ..engine.prefill import OBSERVED, prefill
 from ..events import PrefillProgress

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..engine.attention_report import MASS_ROWS
-from ..engine.build import DocumentParts, Parts, runs_on_graphs
-from ..engine.draft_model import on_streaming
 from ..engine.loading import Loaded
-from ..engine.pipeline import Pipeline, PipelineParts
+from ..engine.pipeline import MASS_ROWS, DocumentParts, Parts, Pipeline, PipelineParts, runs_on_graphs
 from ..engine.plan import Plan
+from ..engine.prefill import on_streaming
 from ..errors import ConfigError
 from ..kv_cache.full import FullCache
 from ..model import Llama
