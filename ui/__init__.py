@@ -36,7 +36,7 @@ def launch(arguments: Arguments, make_engine: MakeEngine | None = None) -> int:
 
 
 def check(arguments: Arguments) -> int:
-    """Print what this machine can run and why; 1 if it can run nothing."""
+    """Print what this machine can run and why. Return 1 if it can run nothing."""
     from .server.preflight import check as report
 
     return report(arguments)

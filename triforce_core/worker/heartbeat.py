@@ -3,7 +3,7 @@
 It goes through a pipe of its own, since the one for answers is read only while somebody waits for an answer. A stopped
 process sends none, nor does one whose main thread sits in compiled code and holds the interpreter's lock. A long pass
 does not stop it: computing releases the lock. Nor does a call to a driver that never returns but released the lock:
-that shows only in that no step ends, see ``ui.app.watchdog``.
+that shows only in that no step ends, see ``ui.app.engine_holder.Watchdog``.
 """
 
 from __future__ import annotations

@@ -1,10 +1,14 @@
-"""One answer's events -> its text, tokens, figures and attention, live and final."""
+"""One answer's events -> its text, tokens, figures, attention and trace, live and final."""
 
 from __future__ import annotations
 
+import importlib
+import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
+from statistics import median
 from typing import Any
 
 from triforce_core import (
@@ -19,15 +23,18 @@ from triforce_core import (
     metrics,
 )
 
-from . import energy
-from .trace import Trace
+LEAST_PAGES = 8  # pages that a document needs before the median share says what is common
+TRACED_PAGES = 12  # most attended pages that are kept of each round
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Figures:
-    """The numbers of one answer, live or final, in plain types that SQLite and the page both take.
+    """The numbers of one answer in plain types that SQLite and the page both take.
 
-    acceptance: tier -> (tested, accepted). why: why speculation was on or off ("" until the engine said)."""
+    acceptance: tier -> (tested, accepted). why: why speculation was on or off ("" until the engine said).
+    joules: spent by the machine's GPUs meanwhile, None where nobody counts."""
 
     tokens: int = 0
     tokens_per_second: float = 0.0
@@ -43,11 +50,11 @@ class Figures:
     reused_tokens: int = 0
     prefill_seconds: float = 0.0
     streamed_bytes_per_second: float = 0.0  # from host memory to the GPU; 0 where nothing streams
-    joules: float | None = None  # what the machine's GPUs spent meanwhile, where that is counted
+    joules: float | None = None
 
     @classmethod
     def of(cls, stats: AnswerStats, joules: float | None = None) -> Figures:
-        """The engine's own figures, which settle every doubt once the answer is complete."""
+        """Return the engine's own figures of a complete answer."""
         return cls(
             stats.generated_tokens, stats.decode_tokens_per_second, stats.time_to_first_token, stats.full_passes,
             stats.tokens_per_full_pass, {tier: (n.tested, n.accepted) for tier, n in stats.acceptance.items()},
@@ -55,21 +62,58 @@ class Figures:
             stats.reused_tokens, stats.prefill_seconds, stats.streamed_bytes_per_second, joules)
 
 
-class Accumulator:
-    """Folds one answer's events as they come: text, tokens, figures, attention. Constant work per event.
+def figures_of(result: dict[str, Any]) -> Figures:
+    """Return the kept figures of an answer; what an older version did not write keeps its default."""
+    kept = result.get("figures") or {}
+    known = {name: value for name, value in kept.items() if name in Figures.__dataclass_fields__}
+    known["acceptance"] = {tier: tuple(pair) for tier, pair in known.get("acceptance", {}).items()}
+    return Figures(**known)
 
-    The figures are those of ``metrics.RunningFigures``. marks: (seconds, characters so far), what a replay in real time
-    needs.
-    """
+
+@dataclass
+class Trace:
+    """Who wrote each token of an answer and what every round did, as plain JSON, kept apart from the answer.
+
+    tokens: [text, source, round, probability or None, alternatives]. rounds: [tested, accepted, milliseconds by
+    stage, most attended pages (page, share beyond the usual), seconds, most attended chunks {page, share, text}], with
+    tested and accepted by tier; rounds that older versions stored have no chunks."""
+
+    tokens: list[list[Any]] = field(default_factory=list)
+    rounds: list[list[Any]] = field(default_factory=list)
+
+    def add(self, event: RoundEvent, usual: Sequence[float] = ()) -> None:
+        """Append a round. usual: each page's attention under any question, () where that is not known."""
+        texts = event.texts or ("",) * len(event.sources)
+        for n, (text, source) in enumerate(zip(texts, event.sources, strict=True)):
+            chance = event.chances[n] if n < len(event.chances) else None
+            self.tokens.append([text, source, len(self.rounds), chance and round(chance.probability, 4),
+                                [[word, round(p, 4)] for word, p in chance.alternatives] if chance else []])
+        shares = above(event.page_shares or (), usual)
+        pages = sorted(enumerate(shares), key=lambda item: -item[1])[:TRACED_PAGES]
+        self.rounds.append([{tier.tier: tier.tested for tier in event.tiers},
+                            {tier.tier: tier.accepted for tier in event.tiers},
+                            {stage: round(spent, 2) for stage, spent in event.milliseconds.items()},
+                            [[page, round(share, 4)] for page, share in pages if share > 0], round(event.elapsed, 3),
+                            [{"page": chunk.page, "share": round(chunk.share, 4), "text": chunk.text}
+                             for chunk in event.chunks]])
+
+    @property
+    def known(self) -> bool:
+        """Return whether the tokens' texts were reported (a remote engine reports none)."""
+        return any(token[0] for token in self.tokens)
+
+
+class Accumulator:
+    """Folds one answer's events as they come, with constant work per event. Thread-safe.
+
+    marks: (seconds, characters so far), for a replay in real time. usual_shares: each page's attention under any
+    question."""
 
     def __init__(self, ranges: Sequence[tuple[int, int]] = ()) -> None:
-        """ranges: pages of the document that are read; (): all. Pages are told by their place in the file from then on,
-        shares by the place behind the first page that is read: those left out between them have a share of none."""
+        """ranges: pages of the document that are read; () for all. Chunks then name pages by their place in the file;
+        shares count from the first page that is read, and pages left out between have a share of 0."""
         self._ranges = tuple(ranges)
         self._lock = threading.Lock()
-        self._places: list[int] = []  # behind the first, of each page that is read; none left out: empty
-        if len(ranges) > 1:
-            self._places = [page - ranges[0][0] for first, last in ranges for page in range(first, last + 1)]
         self.text = ""
         self.token_ids: list[int] = []
         self.marks: list[tuple[float, int]] = []
@@ -77,21 +121,18 @@ class Accumulator:
         self.prefill: PrefillProgress | None = None
         self.version = 0
         self.trace = Trace()
-        self.usual_shares: tuple[float, ...] = ()  # of each page, what any question draws to it
+        self.usual_shares: tuple[float, ...] = ()
         self._quotes: dict[int, QuoteEvent] = {}  # by number
-        self._joules_before: float | None = None  # when the first event came
-        self._joules: float | None = None
+        self._joules: tuple[float | None, float | None] = None, None  # at the first event and the last
         self._sums = metrics.RunningFigures()
 
     def add(self, event: Event) -> None:
         if isinstance(event, RoundEvent | Finished):
-            if event.page_shares:
-                event = replace(event, page_shares=self._placed(event.page_shares))
-            if event.chunks:
-                event = replace(event, chunks=metrics.in_file(event.chunks, self._ranges))
+            event = replace(event, page_shares=self._placed(event.page_shares) if event.page_shares else
+                            event.page_shares, chunks=metrics.in_file(event.chunks, self._ranges))
         with self._lock:
             if not self.version:
-                self._joules_before = energy.joules()
+                self._joules = joules(), None
             match event:
                 case TextDelta():
                     self.text += event.text
@@ -104,9 +145,7 @@ class Accumulator:
                     self._sums.add(event)
                 case Finished():
                     self.finished, self.text, self.token_ids = event, event.text, list(event.token_ids)
-                    spent = energy.joules()
-                    if spent is not None and self._joules_before is not None:
-                        self._joules = spent - self._joules_before
+                    self._joules = self._joules[0], joules()
                 case QuoteEvent():
                     self._quotes[event.number] = event
                 case PrefillProgress():
@@ -116,18 +155,22 @@ class Accumulator:
             self.version += 1
 
     def _placed(self, shares: Sequence[float]) -> tuple[float, ...]:
-        """The shares of the pages that were read -> of all from the first to the last of them."""
-        if not self._places:
+        """Spread the shares of the pages that were read over all pages from the first to the last of them."""
+        if len(self._ranges) < 2:
             return tuple(shares)
-        placed = [0.0] * (self._places[-1] + 1)
-        for place, share in zip(self._places, shares, strict=True):
-            placed[place] = share
+        start = self._ranges[0][0]
+        placed = [0.0] * (self._ranges[-1][1] + 1 - start)
+        pages = (page for first, last in self._ranges for page in range(first, last + 1))
+        for page, share in zip(pages, shares, strict=True):
+            placed[page - start] = share
         return tuple(placed)
 
     def figures(self) -> Figures:
         with self._lock:
             if self.finished is not None:
-                return Figures.of(self.finished.stats, self._joules)
+                before, after = self._joules
+                spent = None if before is None or after is None else after - before
+                return Figures.of(self.finished.stats, spent)
             sums = self._sums
             engine = "triforce" if sums.acceptance else "autoregressive" if sums.rounds > 1 else ""
             return Figures(
@@ -144,33 +187,64 @@ class Accumulator:
 
     @property
     def quotes(self) -> tuple[QuoteEvent, ...]:
-        """What decoding has told of the quotations so far."""
+        """Return the quotations that decoding has reported so far."""
         with self._lock:
             return tuple(self._quotes.values())
 
     def result(self) -> dict[str, Any]:
-        """Everything worth keeping but the text and the tokens, as plain JSON."""
-        figures, chunks = self.figures(), self.finished.chunks if self.finished else ()
+        """Return everything worth keeping but the text and the tokens, as plain JSON."""
         return {
-            "figures": asdict(figures),
+            "figures": asdict(self.figures()),
             "reason": self.finished.reason if self.finished else "",
             "page_shares": [round(share, 6) for share in self.page_shares()],
             "usual_shares": [round(share, 6) for share in self.usual_shares],
-            "passages": [asdict(chunk) for chunk in chunks],
+            "passages": [asdict(chunk) for chunk in (self.finished.chunks if self.finished else ())],
             **self.certainty(),
         }
 
     def certainty(self) -> dict[str, Any]:
-        """confidence and answerable of ``events.Finished``; empty where nobody estimated them."""
-        told = self.finished
-        if told is None or told.answerable is None:
+        """Return ``confidence`` and ``answerable`` of the finished answer; {} where nobody estimated them."""
+        end = self.finished
+        if end is None or end.answerable is None:
             return {}
-        return {"confidence": round(told.confidence or 0.0, 4), "answerable": told.answerable}
+        return {"confidence": round(end.confidence or 0.0, 4), "answerable": end.answerable}
 
 
-def figures_of(result: dict[str, Any]) -> Figures:
-    """The kept figures of an answer; what an older version did not write keeps its default."""
-    kept = result.get("figures") or {}
-    known = {name: value for name, value in kept.items() if name in Figures.__dataclass_fields__}
-    known["acceptance"] = {tier: tuple(pair) for tier, pair in known.get("acceptance", {}).items()}
-    return Figures(**known)
+def above(shares: Sequence[float], usual: Sequence[float]) -> Sequence[float]:
+    """Return each page's share beyond the usual one; the shares as they are where ``usual`` is not known.
+
+    What most pages have beyond it, because another page has less, is no sign of any of them."""
+    if not usual or not shares:
+        return shares
+    more = [share - each for share, each in zip(shares, usual, strict=True)]
+    common = max(0.0, median(more)) if len(more) >= LEAST_PAGES else 0.0
+    return [max(0.0, each - common) for each in more]
+
+
+def joules() -> float | None:
+    """Return what all GPUs have spent since the driver was loaded; None where NVIDIA's library does not count it."""
+    library, handles = _energy_counters()
+    if not handles:
+        return None
+    try:
+        return sum(library.nvmlDeviceGetTotalEnergyConsumption(handle) for handle in handles) / 1000
+    except library.NVMLError as error:
+        log.debug("energy: %s", type(error).__name__)
+        return None
+
+
+@lru_cache(maxsize=1)
+def _energy_counters() -> tuple[Any, tuple[Any, ...]]:
+    try:
+        library = importlib.import_module("pynvml")
+    except ImportError:
+        return None, ()
+    try:
+        library.nvmlInit()
+        found = tuple(library.nvmlDeviceGetHandleByIndex(index) for index in range(library.nvmlDeviceGetCount()))
+        for handle in found:  # GPUs before Volta do not count
+            library.nvmlDeviceGetTotalEnergyConsumption(handle)
+    except library.NVMLError as error:
+        log.debug("energy: %s", type(error).__name__)
+        return library, ()
+    return library, found

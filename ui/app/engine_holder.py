@@ -1,6 +1,6 @@
 """The engine as its one thread has it: started, a document put into its cache, asked, ended when it hangs.
 
-Knows no queue: what is asked of it is a job, and how that ends is the queue's affair.
+Knows no queue: it is given a job, and how that ends is the queue's affair.
 """
 
 from __future__ import annotations
@@ -10,28 +10,32 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
 
 from triforce_core import (
+    Document,
     DocumentFit,
     DocumentOpened,
     EngineConfig,
     EngineDiedError,
+    Event,
+    EvidenceClient,
     LoadProgress,
     ModelInfo,
     NotEnoughMemoryError,
     PrefillProgress,
+    SamplingParams,
+    SpeculationConfig,
     TriForceError,
+    Turn,
+    metrics,
 )
 
-from . import watchdog
-from .engines import Engine
-from .estimates import Estimates
-from .jobs import UNEXPECTED, Job, Request, Selection
+from .conversations import Conversations
+from .jobs import UNEXPECTED, Estimates, Job, Request, Selection
 from .library import Library, Ranges
 from .runs import Run
-from .supports import Supports
 
 ENGINE_HUNG = "The engine did not stop when it was told to, so it was ended. The next request starts a new one."
 ENGINE_SILENT = ("The engine had not answered for {seconds} s: its process was stopped or stuck, so it was ended. The "
@@ -41,6 +45,27 @@ ENGINE_STUCK = ("The engine came no step further for far longer than its steps t
 
 log = logging.getLogger(__name__)
 SAVE_EVERY = 2.0  # seconds between two writes of an unfinished answer
+
+HUNG_AFTER = 20.0  # seconds without a word in which nothing was computed, where no step had taken a third of that
+STEPS = 3.0  # times the longest step so far, for an engine that computes nothing ...
+LIMIT = 10.0  # ... and for one that does, ...
+LEAST_LIMIT, FIRST_LIMIT = 120.0, 900.0  # ... at least this long, and so long where no step was ever seen to end
+UNASKED = 20.0  # times all this where nobody asked for a stop: a step may be long
+SILENT_LIMIT = 120  # seconds without a heartbeat: reading the libraries from a slow disk takes less
+WORKING = 0.05  # seconds of a core per second: a process that waits uses next to none
+
+
+class Engine(Protocol):
+    """The verbs that the queue needs of an engine, such as ``triforce_core.EngineClient``."""
+
+    def load(self) -> Iterator[LoadProgress | ModelInfo]: ...
+    def measure(self, document: Document, heard: Callable[[PrefillProgress], None]) -> DocumentFit: ...
+    def open_document(self, document: Document) -> Iterator[PrefillProgress | DocumentOpened]: ...
+    def ask(self, question: str, history: Sequence[Turn], sampling: SamplingParams,
+            speculation: SpeculationConfig, system: str = "") -> Iterator[Event]: ...
+    def cancel(self) -> None: ...
+    def status(self) -> Any: ...
+    def close(self) -> None: ...
 
 
 class Stopped(Exception):
@@ -55,16 +80,64 @@ class TooLong(Exception):
         self.fit = fit
 
 
-class EngineHolder:
-    """Public attributes are read by the page at any time; ``version`` grows whenever one changes. All methods but
-    ``_look_after_engine`` are for the engine's thread."""
+class Watchdog:
+    """Tells an engine that hangs from one that is slow.
 
-    def __init__(self, make_engine: Callable[[EngineConfig], Engine], config: EngineConfig, library: Library) -> None:
-        self._make_engine, self.config, self._library = make_engine, config, library
+    A healthy engine hears a stop at the end of its step: a chunk of a document, a round, a part of the weights. 512
+    tokens take an 8B model 0.02 s on a GPU and 40 s on a CPU, so it is waited for as long as its own steps took, and
+    while its process computes. ``began`` and ``heard`` are called by the thread that works, ``hung`` by the one that
+    watches."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._last = clock()  # the end of the last step
+        self._doing = ""
+        self._longest: dict[str, float] = {}  # step so far, of each kind of work
+        self._seen: tuple[float, float] | None = None  # when the process was last looked at, and its CPU seconds
+        self._idle_since = 0.0
+
+    def began(self, doing: str) -> None:
+        """Note that a kind of work begins, whose steps take about as long."""
+        self._doing, self._last = doing, self._clock()
+
+    def heard(self) -> None:
+        """Note that a step has ended."""
+        now = self._clock()
+        self._longest[self._doing] = max(self._longest.get(self._doing, 0.0), now - self._last)
+        self._last = now
+
+    def hung(self, stop_asked: float | None, cpu_seconds: float) -> bool:
+        """Return whether the engine hangs; to be called again and again, as two looks are needed.
+
+        stop_asked: when, by the clock; None: nobody did, but it has work. cpu_seconds: its process's; 0: not known."""
+        patience = UNASKED if stop_asked is None else 1.0
+        stop_asked = self._last if stop_asked is None else stop_asked
+        now, since = self._clock(), max(stop_asked, self._last)
+        before, self._seen = self._seen, (now, cpu_seconds)
+        if before is None or before[0] < stop_asked:
+            self._idle_since = since
+            return False
+        working = cpu_seconds - before[1] > WORKING * (now - before[0])
+        self._idle_since = now if working else max(self._idle_since, since)
+        longest = self._longest.get(self._doing, 0.0)
+        limit = max(LEAST_LIMIT, LIMIT * longest) if longest else FIRST_LIMIT
+        idle = max(HUNG_AFTER, STEPS * longest)
+        return now - self._idle_since > patience * idle or now - since > patience * limit
+
+
+class EngineHolder:
+    """The engine and all that is known of it; public attributes are read by the page at any time.
+
+    ``version`` grows whenever one changes. All methods but ``_look_after_engine`` are for the engine's thread."""
+
+    def __init__(self, make_engine: Callable[[EngineConfig], Engine], config: EngineConfig, library: Library,
+                 conversations: Conversations) -> None:
+        self._make_engine, self.config = make_engine, config
+        self._library, self._conversations = library, conversations
         self._engine: Engine | None = None
         self._closing = threading.Event()
-        self._watchdog = watchdog.Watchdog()
-        self._asked_to_stop: float | None = None  # when what the engine is doing now was cancelled
+        self._watchdog = Watchdog()
+        self._asked_to_stop: float | None = None  # when the engine's present work was cancelled
         self._why_ended = ""  # by us, because it hung
         self._in_cache: Selection | None = None
         self._counted: dict[str, str] = {}  # document -> the text that was counted last
@@ -74,25 +147,25 @@ class EngineHolder:
         self.model: ModelInfo | None = None
         self.status: Any = None
         self.problem = ""
-        self.not_loaded: Callable[[str], None] = lambda why: None  # told why, once until it is something else
+        self.not_loaded: Callable[[str], None] = lambda why: None  # called with why, once until it is something else
         self.opened: dict[str, DocumentOpened] = {}
         self.fits: dict[str, DocumentFit] = {}
         self.too_long: set[tuple[str, Ranges]] = set()
         self._estimates = Estimates(self.fits)
-        self._supports = Supports()
+        self._evidence = EvidenceClient()
 
     @property
     def open_key(self) -> tuple[str, Ranges] | None:
-        """The document that is in the cache, and which of its pages."""
+        """Return the document that is in the cache, and which of its pages."""
         return (self._in_cache.key, self._in_cache.ranges) if self._in_cache else None
 
     @property
     def silent_seconds(self) -> int:
-        """For how long the engine's process has shown no sign of life; 0: it is alive, as far as is known."""
+        """Return for how long the engine's process has shown no sign of life; 0: it is alive, as far as is known."""
         return int(getattr(self.status, "silent_seconds", 0))
 
     def _load_anew(self, config: EngineConfig | None) -> None:
-        """Have a loaded engine. config: in place of the one that there is; None: the one that there is will do."""
+        """Have a loaded engine. config: in place of the present one; None: the present one will do."""
         if config is not None:
             if self._engine:
                 self._engine.close()
@@ -102,15 +175,15 @@ class EngineHolder:
             self.fits.clear()
             self.too_long = set()
             self._estimates.forget()
-            self._watchdog = watchdog.Watchdog()
+            self._watchdog = Watchdog()
         with contextlib.suppress(TriForceError):  # shown in the engine panel; the next question tries again
             self._ensure_engine()
 
     def _ensure_engine(self) -> Engine:
-        """A loaded engine, starting one if there is none."""
+        """Return a loaded engine, starting one if there is none."""
         if self._engine is not None and self.state == "ready":
             return self._engine
-        told, self.state, self.problem, self.load_progress = self.problem, "starting", "", None
+        before, self.state, self.problem, self.load_progress = self.problem, "starting", "", None
         self._watchdog.began("load")
         try:
             if self._engine is None:
@@ -125,7 +198,7 @@ class EngineHolder:
                 self._changed()
         except TriForceError as error:
             self.state, self.problem = "failed", str(error)
-            if self.problem != told and not self._closing.is_set():
+            if self.problem != before and not self._closing.is_set():
                 self.not_loaded(self.problem)
             raise
         self.state, self.config = "ready", dataclasses.replace(self.config, tune=False)  # once is enough
@@ -133,7 +206,7 @@ class EngineHolder:
         return engine
 
     def _open(self, job: Job) -> None:
-        """Make sure that its pages are in the cache. Raises Stopped, TooLong or TriForceError."""
+        """Have a job's pages in the cache. Raises Stopped, TooLong or TriForceError."""
         selection = job.selection
         assert selection is not None, "it waits for its text"
         if job.cancelled:
@@ -143,7 +216,7 @@ class EngineHolder:
         self.too_long.discard((selection.key, selection.ranges))
         self._stands_at(job, "loading")
         engine = self._ensure_engine()
-        self._stands_at(job, "tokenize")  # it tells of itself after some pages
+        self._stands_at(job, "tokenize")  # it reports itself after some pages
         opened = self._read(engine, selection, job)
         self._in_cache = selection
         self._estimates.opened(selection, opened)
@@ -178,7 +251,7 @@ class EngineHolder:
         self._in_cache = None
         if not selection.ephemeral:
             self._library.begins_to_be_read(selection.key, selection.text)
-        self._expect_answers(selection)
+        self._index(selection)
         self._watchdog.began("read")
         for event in engine.open_document(selection.chosen):
             if isinstance(event, DocumentOpened):
@@ -191,13 +264,8 @@ class EngineHolder:
             raise Stopped
         return opened
 
-    def _expect_answers(self, selection: Selection) -> None:
-        """Have evidence ready for answers about these pages, where the model writes in words of its own."""
-        if self.model is not None and self.model.instructions:
-            self._supports.expect(selection)
-
     def _fit(self, engine: Engine, selection: Selection, heard: Callable[[PrefillProgress], None]) -> DocumentFit:
-        """Of the chosen pages; the whole of a library's document is counted once."""
+        """Return how the chosen pages fit; the whole of a library's document is counted once."""
         if selection.ephemeral:
             return engine.measure(selection.chosen, heard)
         key, known = selection.key, self.fits.get(selection.key)
@@ -232,8 +300,32 @@ class EngineHolder:
         if accumulator.finished is None or accumulator.finished.reason == "cancelled":
             raise Stopped
 
+    def _keep(self, run: Run, state: str) -> None:
+        """Save what there is of an answer."""
+        self._conversations.save(run.id, text=run.accumulator.text, token_ids=tuple(run.accumulator.token_ids),
+                                 state=state, error=run.error, result=run.kept(self.model.name if self.model else ""))
+
+    def _index(self, selection: Selection) -> None:
+        """Have the pages indexed while the engine works, where the model answers in words of its own."""
+        if self.model is not None and self.model.instructions:
+            try:
+                self._evidence.index(selection.chosen)
+            except Exception:
+                log.exception("the evidence process cannot be started")
+
+    def _supported(self, selection: Selection, answer: str) -> list[dict[str, Any]] | None:
+        """Return an answer's sentences compared with the pages, as plain JSON; None where they are not, or that failed:
+        an answer is never lost for it."""
+        if self.model is None or not self.model.instructions or not answer:
+            return None
+        try:
+            return metrics.support_as_json(self._evidence.check(selection.chosen, answer), selection.ranges)
+        except Exception:
+            log.exception("an answer could not be compared with its document")
+            return None
+
     def _explain(self, error: Exception) -> str:
-        """One sentence to show. What a dead engine held is forgotten."""
+        """Return one sentence to show, and forget what a dead engine held."""
         if isinstance(error, NotEnoughMemoryError):
             self._in_cache = None  # the engine may have given the document back
         if isinstance(error, EngineDiedError):
@@ -246,8 +338,8 @@ class EngineHolder:
         return UNEXPECTED.format(kind=type(error).__name__)
 
     def _look_after_engine(self) -> bool:
-        """Take note of its state. End one that shows no sign of life, or does not hear Stop: the job that it was on
-        ends with EngineDiedError. Return whether it was ended. For the thread that polls."""
+        """Take note of the engine's state, and end one that hangs: its job then ends with EngineDiedError. Return
+        whether it was ended. For the thread that polls."""
         engine, status = self._engine, None
         if engine is None:
             return False
@@ -268,7 +360,7 @@ class EngineHolder:
     def _why_hung(self, status: Any) -> str:
         asked, computed = self._asked_to_stop, getattr(status, "cpu_seconds", 0.0)
         silent = getattr(status, "silent_seconds", 0)
-        if silent > watchdog.SILENT_LIMIT:
+        if silent > SILENT_LIMIT:
             return ENGINE_SILENT.format(seconds=silent)
         if asked is None and not (computed and status.state in ("busy", "loading")):
             return ""  # nothing is to be done, or it is a server elsewhere, which has a limit of its own
@@ -276,10 +368,6 @@ class EngineHolder:
             return ""
         return ENGINE_STUCK if asked is None else ENGINE_HUNG
 
-    def _keep(self, run: Run, state: str) -> None:
-        """Save what there is of an answer."""
-        raise NotImplementedError
-
     def _changed(self) -> None:
-        """Something that is shown has changed."""
+        """Note that something that is shown has changed."""
         self.version += 1

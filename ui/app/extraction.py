@@ -21,10 +21,11 @@ Reader = Callable[..., Document]
 
 @dataclass(eq=False)
 class Extraction:
-    """A file whose text is being taken out, page by page. entry: the document as it was when this was asked for; what
-    comes of it is kept for that one, never for one that was added in its place. then_read: somebody opened it.
+    """A file whose text is being taken out, page by page.
 
-    started: it does not wait for its turn any more; keeping: its text is there and being stored, past cancelling."""
+    entry: the document as it was when this was asked for: the text is kept for that one, never for one that was added
+    in its place. then_read: somebody opened it. started: it has a reader; keeping: its text is being stored, past
+    cancelling. began: of ``time.monotonic``."""
 
     entry: Entry
     password: str | None = None
@@ -33,12 +34,12 @@ class Extraction:
     pages_total: int = 0
     started: bool = False
     keeping: bool = False
-    began: float = 0.0  # of ``time.monotonic``
+    began: float = 0.0
     cancelled: threading.Event = field(default_factory=threading.Event)
 
     @property
     def seconds_left(self) -> float | None:
-        """By what the pages took that are done; None before the first and behind the last."""
+        """Return an estimate by the pages that are done; None before the first and behind the last."""
         left = self.pages_total - self.pages_done
         return left * (time.monotonic() - self.began) / self.pages_done if left and self.pages_done else None
 
@@ -46,12 +47,12 @@ class Extraction:
 class TextExtractor:
     """Extracts a few documents at once (``read`` does it in a child process each) and stores what comes out.
 
-    ``extractions`` holds what is under way, and nothing else: what is cancelled or deleted leaves it at once, so that
-    the same document can be asked for again, and whatever a reader still says of it is dropped."""
+    ``extractions`` holds those under way: a cancelled or deleted one leaves it at once, so that the same document can
+    be asked for again, and whatever its reader still reports is dropped."""
 
     def __init__(self, library: Library, read: Reader, then: Callable[[str], None],
                  failed: Callable[[str, str], None] = lambda document, why: None) -> None:
-        """then: called with the document's id when its text is there and it was opened rather than just added. failed:
+        """then: called with a document's id when its text is there and it was opened rather than just added. failed:
         with the id and the reason when the text will not come."""
         self._library, self._read, self._then, self._failed = library, read, then, failed
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="extract")
@@ -61,10 +62,6 @@ class TextExtractor:
 
     def extract(self, document: str, *, password: str | None = None, then_read: bool = False) -> None:
         """Start on a document, unless that is under way. Another password starts anew."""
-        entry, now = self._library.get(document), self.extractions.get(document)
-        if entry is None or (now is not None and now.entry.added_at == entry.added_at and password is None
-                             and now.then_read >= then_read):
-            return  # without a wait: the API asks again and again
         with self._lock:
             entry, now = self._library.get(document), self.extractions.get(document)
             if entry is None:
@@ -101,7 +98,7 @@ class TextExtractor:
         self._pool.shutdown(cancel_futures=True)
 
     def _next(self) -> None:
-        """Whichever waits: one that was opened first, else in the order in which they came."""
+        """Take one that waits: an opened one first, else in the order in which they came."""
         with self._lock:
             waiting = sorted((each for each in self.extractions.values() if not each.started),
                              key=lambda each: not each.then_read)
@@ -129,14 +126,14 @@ class TextExtractor:
                 self._library.keep_text(entry, titled(document, entry.name))
             state = "ready"
         except EncryptedDocumentError as error:
-            state, text = "locked", _named(error, path, entry) if extraction.password else ""
+            state, text = "locked", str(error) if extraction.password else ""
         except TriForceError as error:
-            text = _named(error, path, entry)
+            text = str(error)
         except Exception as error:
             if not extraction.cancelled.is_set():
                 log.exception("extraction failed")
             text = UNEXPECTED.format(kind=type(error).__name__)
-        self._end(extraction, state, text)
+        self._end(extraction, state, text.replace(path.name, entry.name))  # the name that the person knows
 
     def _end(self, extraction: Extraction, state: str, error: str) -> None:
         with self._lock:
@@ -155,13 +152,8 @@ class TextExtractor:
         return self.extractions.get(extraction.entry.id) is extraction
 
 
-def _named(error: TriForceError, path: Path, entry: Entry) -> str:
-    """The error under the name that the person knows the file by."""
-    return str(error).replace(path.name, entry.name)
-
-
 def titled(document: Document, name: str) -> Document:
-    """The document under a title a person recognises: its own, or its file's name (the stored file is 'original')."""
+    """Return the document under its own title, or its file's name (the stored file is 'original')."""
     title = document.title.strip()
     if not title or title.lower().startswith("original"):
         title = Path(name).stem

@@ -1,4 +1,4 @@
-"""Where the app keeps things, all of it private to the person (mode 0700)."""
+"""The app's folders, private to the person (mode 0700), and how their files are written."""
 
 from __future__ import annotations
 
@@ -39,41 +39,23 @@ class InUseError(FolderError):
     url = ""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Folders:
-    """data: library and chats. cache: what can be made again (saved readings, uploads under way). state: secrets."""
+    """data: library and chats. cache: saved readings, uploads under way, and other files that can be made again.
+    state: secrets."""
 
     data: Path
     cache: Path
     state: Path
 
-    @property
-    def library(self) -> Path:
-        return self.data / "library"
-
-    @property
-    def database(self) -> Path:
-        return self.data / "triforce-chat.sqlite"
-
-    @property
-    def settings(self) -> Path:
-        return self.data / "settings.json"
-
-    @property
-    def model(self) -> Path:
-        return self.data / "model.json"
-
-    @property
-    def saved_readings(self) -> Path:
-        return self.cache / READINGS
-
-    @property
-    def measurements(self) -> Path:
-        return self.cache / MEASUREMENTS
-
-    @property
-    def uploads(self) -> Path:
-        return self.cache / "uploads"
+    def __post_init__(self) -> None:
+        self.library = self.data / "library"
+        self.database = self.data / "triforce-chat.sqlite"
+        self.settings = self.data / "settings.json"
+        self.model = self.data / "model.json"
+        self.saved_readings = self.cache / READINGS
+        self.measurements = self.cache / MEASUREMENTS
+        self.uploads = self.cache / "uploads"
 
 
 def make_folders(data_dir: Path | None = None) -> Folders:
@@ -94,7 +76,7 @@ def make_folders(data_dir: Path | None = None) -> Folders:
 
 @contextlib.contextmanager
 def plainly(path: Path) -> Iterator[None]:
-    """What the disk refuses while ``path`` is made or written, as NotEnoughDiskError or FolderError."""
+    """Raise the disk's refusals while ``path`` is made or written as NotEnoughDiskError or FolderError."""
     try:
         yield
     except OSError as error:
@@ -102,10 +84,9 @@ def plainly(path: Path) -> Iterator[None]:
 
 
 def refusal(error: OSError, path: Path) -> TriForceError:
-    """In words that say what to do."""
+    """Return an error of the disk in words that say what to do."""
     if error.errno in FULL:
-        return NotEnoughDiskError(DISK_FULL.format(folder=path.parent),
-                                  remedy=DISK_FULL_REMEDY)
+        return NotEnoughDiskError(DISK_FULL.format(folder=path.parent), remedy=DISK_FULL_REMEDY)
     if error.errno in (errno.EEXIST, errno.ENOTDIR):
         file = next((place for place in (path, *path.parents) if place.is_file()), path)
         return FolderError(IN_ITS_PLACE.format(path=file), remedy=IN_ITS_PLACE_REMEDY)
@@ -114,7 +95,7 @@ def refusal(error: OSError, path: Path) -> TriForceError:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Whole or not at all, readable by the person alone. Raises NotEnoughDiskError, FolderError."""
+    """Write a file whole or not at all, readable by the person alone. Raises NotEnoughDiskError, FolderError."""
     partial = path.with_suffix(".partial")
     with plainly(path):
         try:
@@ -127,8 +108,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 class Hold:
-    """One instance at a time has the data folder. The system's own lock: it ends with the process, however that ends.
-    """
+    """One instance's hold of the data folder: the system's own lock, which ends with the process."""
 
     def __init__(self, folders: Folders) -> None:
         """Raises InUseError, and what ``plainly`` does."""
@@ -137,9 +117,10 @@ class Hold:
         try:
             self._lock.acquire()
         except Timeout:
-            url = self._told()
-            error = InUseError((IN_USE if url
-                                else IN_USE_STARTING).format(folder=folders.data, url=url),
+            url = ""
+            with contextlib.suppress(OSError):
+                url = self._address.read_text(encoding="utf-8").strip()
+            error = InUseError((IN_USE if url else IN_USE_STARTING).format(folder=folders.data, url=url),
                                remedy=IN_USE_REMEDY)
             error.url = url
             raise error from None
@@ -148,22 +129,16 @@ class Hold:
         with plainly(self._address):
             self._address.unlink(missing_ok=True)
 
-    def tell(self, url: str) -> None:
-        """To whoever comes later."""
+    def announce(self, url: str) -> None:
+        """Leave the address of this instance to whoever comes later."""
         write_private(self._address, url)
 
     def release(self) -> None:
         self._lock.release()
 
-    def _told(self) -> str:
-        try:
-            return self._address.read_text(encoding="utf-8").strip()
-        except OSError:
-            return ""
-
 
 def secret(folders: Folders) -> str:
-    """The key under which the browser remembers which conversation was open: fixed, so that a restart keeps it."""
+    """Return the key under which the browser remembers which conversation was open, the same after a restart."""
     path = folders.state / "secret"
     if not path.exists():
         write_private(path, secrets.token_hex(16))

@@ -1,34 +1,51 @@
-"""What the engine is to do, as values: made when somebody asks for it, and nothing of them is looked up again later.
+"""Jobs for the engine as values, the order in which they are done, and how long they take.
 
-A document may be deleted, its pages chosen anew and settings turned while a job waits: the job is done as it was asked
-for. What changes of a job is only how far it is.
+A document may be deleted, its pages chosen anew and settings turned while a job waits: it is done as it was asked for.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Collection, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from triforce_core import Document, EngineConfig, PrefillProgress, SamplingParams, SpeculationConfig, Turn
+from triforce_core import (
+    Document,
+    DocumentFit,
+    DocumentOpened,
+    EngineConfig,
+    PrefillProgress,
+    SamplingParams,
+    SpeculationConfig,
+    Turn,
+    merge_ranges,
+)
 
 from .library import Ranges
 from .runs import Run
 
 UNEXPECTED = "Something inside went wrong ({kind}). The app is still running; try again, or see the log."
-
 READING_CANCELLED = "Reading was cancelled."
 
 SHORT = 8_000  # characters: some 2,000 tokens, which a machine without a GPU reads in a second
+LETTERS_A_TOKEN = 4.0  # where nobody counted the tokens
+PAUSE_SECONDS = 1.0  # that a reading takes to make way
+FRONT = 200  # tokens, at most, that stand before the first page
+LAST = 8  # answers of which the mean is taken
+PAUSABLE = ("waiting", "loading", "tokenize", "read")  # stages of a reading: behind them little is left
+
 JobKind = Literal["engine", "prefill", "answer", "race", "trial"]
 
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """A document's text and the pages of it that are meant. key: its id in the library, or one of its own where it is
-    ephemeral and does not stand there. ranges: pages by their places in the file, counted from 1."""
+    """A document's text and the pages of it that are meant.
+
+    key: its id in the library, or one of its own where it is ephemeral. ranges: pages by their places in the file."""
 
     key: str
     document: Document
@@ -37,35 +54,37 @@ class Selection:
 
     @classmethod
     def of_ephemeral(cls, document: Document, ranges: Ranges = ()) -> Selection:
-        """ranges: () for all pages."""
+        """Return a selection of a document outside the library. ranges: () for all pages."""
         made = cls("", document, ranges or ((1, len(document.pages)),), True)
         return cls(made.chosen.id, document, made.ranges, True)
 
     @cached_property
     def chosen(self) -> Document:
-        """The pages alone, as the engine opens them. Raises PageRangeError."""
+        """Return the pages alone, as the engine opens them. Raises PageRangeError."""
         return self.document if self.ranges == ((1, len(self.document.pages)),) else self.document.pick(self.ranges)
 
     @cached_property
     def text(self) -> str:
-        """Names the words of the pages: the same document may have been read from its file in another way since."""
+        """Return the name of the pages' words: a document may have been read from its file in another way since."""
         return self.chosen.id
 
     @cached_property
     def is_short(self) -> bool:
-        """It is read about as soon as it is asked for."""
+        """Return whether it is read about as soon as it is asked for."""
         return self.chosen.characters <= SHORT
 
     def same(self, other: Selection | None) -> bool:
-        """Whether the same words stand in the cache for both, under the same name."""
+        """Return whether the same words stand in the cache for both, under the same name."""
         return other is not None and (self.key, self.ranges) == (other.key, other.ranges) and (
             self.document is other.document or self.text == other.text)
 
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """Everything that an answer follows from. selection: None where its document's text is still being taken out.
-    lanes: name and configuration of each answer: one, or those of a race. system: instructions for it."""
+    """Everything that an answer follows from.
+
+    selection: None while its document's text is taken out. lanes: name and configuration of each answer: one, or those
+    of a race. system: instructions for it."""
 
     selection: Selection | None
     question: str
@@ -76,29 +95,29 @@ class Request:
 
     def run(self, conversation: str = "", document: str = "", *, race: bool = False,
             heard: Callable[[], None] = lambda: None) -> Run:
-        """Return what becomes of it, to be shown; holds no text. document: its id, where no pages are chosen."""
+        """Return the run that shows what becomes of it. document: its id, where no pages are chosen."""
         return Run(self.selection.key if self.selection else document, self.question, conversation,
                    ranges=self.selection.ranges if self.selection else (), race=race, lanes=self.lanes,
                    system=self.system, longest=self.sampling.max_new_tokens, heard=heard)
 
 
 class Fate(enum.IntEnum):
-    """What is to become of a job. Of several wishes the strongest counts."""
+    """The wishes for a job that is under way, the strongest last."""
 
     GO_ON = 0
     PAUSE = 1  # it gives way to another one, and is gone on with
     STOP = 2  # a person cancelled it
-    DROP = 3  # nobody needs it any more, nor to hear how it ended: other pages are wanted, or the document is deleted
+    DROP = 3  # nobody needs it any more: other pages are wanted, or the document is deleted
 
 
 @dataclass(eq=False)
 class Job:
     """One thing for the engine, the same object from when it is asked for to its end.
 
-    document: its id, "" where the engine is started; config: with what, None for the same as before. selection: the
-    pages that are meant; None while an answer waits for its document's text or for other pages to be chosen. stage:
-    waiting, loading, its progress's while the document is put into the cache, "" once it stands there. number: the
-    queue's, in order of asking. part: pages to answer from instead, once its reading was paused."""
+    document: its id, "" where the engine is started; config: for that, None for the same as before. selection: None
+    while an answer waits for its document's text or for other pages. stage: waiting, loading, its progress's while the
+    document is put into the cache, "" once it stands there. number: the queue's, in order of asking. part: pages to
+    answer from instead, once its reading was paused."""
 
     kind: JobKind
     document: str = ""
@@ -114,31 +133,159 @@ class Job:
 
     @property
     def cancelled(self) -> bool:
-        """Whether it is to end and not to be gone on with."""
+        """Return whether it is to end and not to be gone on with."""
         return self.fate >= Fate.STOP
 
     @property
     def held(self) -> bool:
-        """Whether it is a question that waits for its document's text, or for other pages of it."""
+        """Return whether it is a question that waits for its document's text, or for other pages of it."""
         return self.run is not None and self.selection is None
 
     @property
     def opening(self) -> bool:
-        """Whether its document is being put into the cache."""
+        """Return whether its document is being put into the cache."""
         return self.stage not in ("waiting", "")
 
     @property
     def is_short(self) -> bool:
-        """Whether it is about a short document."""
         return self.selection is not None and self.selection.is_short
 
 
 def in_order(waiting: Sequence[Job], front: Collection[str]) -> list[Job]:
-    """Return those that wait for the engine in the order in which they will be done. front: the documents that somebody
-    looks at now."""
-    restarts = [job.number for job in waiting if job.kind == "engine"]  # nothing passes them
+    """Return the jobs that wait for the engine in the order in which they will be done.
+
+    Questions, and readings of documents in ``front`` (somebody looks at them), go as they were asked for, short
+    documents first; behind them come other readings, and last trials. No job passes a restart of the engine."""
+    restarts = [job.number for job in waiting if job.kind == "engine"]
     return sorted((job for job in waiting if not job.held), key=lambda job: (
         job.kind == "trial",
         job.kind == "prefill" and job.document not in front,
         sum(number <= job.number for number in restarts), job.kind != "engine",
         not job.is_short, job.number))
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """The jobs before one that waits.
+
+    doing: the engine's present work, on the document with this title; more: jobs between that and this one. seconds:
+    until all of it is done, None where that is not known."""
+
+    doing: Literal["engine", "prefill", "answer", "race", "trial", "pause"]
+    title: str
+    more: int
+    seconds: float | None
+
+
+class Estimates:
+    """Times of jobs, by what earlier ones took. Written by the engine's thread, read by any."""
+
+    def __init__(self, fits: Mapping[str, DocumentFit]) -> None:
+        """fits: the counted tokens of each document."""
+        self._fits = fits
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew: another engine takes its own time."""
+        self._rate = 0.0  # tokens per second of the last prefill
+        self._again: dict[str, float] = {}  # text -> seconds of bringing it back
+        self._answers: deque[float] = deque(maxlen=LAST)  # seconds of each, without waiting and opening
+
+    def opened(self, selection: Selection, opened: DocumentOpened) -> None:
+        if opened.restored:
+            self._again[selection.text] = opened.seconds
+        elif opened.seconds:
+            self._rate = (opened.tokens - opened.reused) / opened.seconds
+
+    def answered(self, seconds: float) -> None:
+        self._answers.append(seconds)
+
+    def ahead(self, jobs: Sequence[Job], opened: Selection | None) -> Ahead | None:
+        """Return what ``jobs``, the first of which is being done, amount to. opened: what is in the cache now."""
+        if not jobs:
+            return None
+        first, opened = jobs[0], jobs[0].selection or opened
+        seconds = [self._left(first)]
+        for job in jobs[1:]:
+            seconds.append(self._whole(job, opened))
+            opened = job.selection or opened
+        title = first.selection.document.title if first.selection else ""
+        doing = "pause" if first.fate is Fate.PAUSE else "prefill" if first.opening else first.kind
+        return Ahead(doing, title, len(jobs) - 1, _total(*seconds))
+
+    def pages_read(self, job: Job, reading: Job) -> Ranges:
+        """Return the pages of a question that are read by now, while a reading that can make way goes on."""
+        fit = self._fits.get(job.document)
+        if fit is None or job.selection is None or reading.progress is None or reading.stage != "read" or reading.fate:
+            return ()
+        return read_by(reading.progress.tokens_done, fit.page_tokens, job.selection.ranges)
+
+    @property
+    def _mean(self) -> float | None:
+        return sum(self._answers) / len(self._answers) if self._answers else None
+
+    def _left(self, job: Job) -> float | None:
+        """Return the seconds left of the job that is being done."""
+        if job.fate is Fate.PAUSE:
+            return PAUSE_SECONDS
+        if job.opening:
+            return _total(self._opening(job), self._answer(job))
+        return self._writing(job.run) if job.run else None
+
+    def _whole(self, job: Job, opened: Selection | None) -> float | None:
+        if job.selection is None:
+            return None
+        begun = self._opening(job)  # of a reading that was paused
+        here = 0.0 if job.selection.same(opened) else begun if begun is not None else self._prefill(job.selection)
+        return _total(here, self._answer(job))
+
+    def _opening(self, job: Job) -> float | None:
+        """Return the seconds left of a reading by its own report; behind the tokens it has yet to begin."""
+        if job.progress is None or job.selection is None:
+            return None
+        return _total(job.progress.eta_seconds,
+                      self._prefill(job.selection) if job.progress.stage == "tokenize" else 0.0)
+
+    def _answer(self, job: Job) -> float | None:
+        if job.kind == "prefill":
+            return 0.0
+        return None if self._mean is None or job.run is None else self._mean * max(1, len(job.run.lanes))
+
+    def _prefill(self, selection: Selection) -> float | None:
+        if selection.text in self._again:
+            return self._again[selection.text]
+        fit = self._fits.get(selection.key)
+        tokens = (sum(sum(fit.page_tokens[first - 1 : last]) for first, last in selection.ranges)
+                  if fit and len(fit.page_tokens) == len(selection.document.pages)
+                  else selection.chosen.characters / LETTERS_A_TOKEN)
+        return tokens / self._rate if self._rate else None
+
+    def _writing(self, run: Run) -> float | None:
+        """Return the seconds left of an answer: by earlier ones, or else until it is as long as it may be."""
+        others, mean = max(0, len(run.lanes) - len(run.accumulators)), self._mean or 0.0
+        left = mean - (time.time() - run.began_at)
+        if left > 0:
+            return left + others * mean
+        figures = run.accumulator.figures()
+        if not figures.tokens_per_second:
+            return None
+        return (max(0, run.longest - figures.tokens) + others * run.longest) / figures.tokens_per_second
+
+
+def read_by(tokens: int, page_tokens: Sequence[int], ranges: Ranges) -> Ranges:
+    """Return the pages of these ranges that are surely read when so many tokens are; () once all are.
+
+    page_tokens: of every page of the document."""
+    left, whole = tokens - FRONT, list[int]()
+    for first, last in ranges:
+        for page in range(first, last + 1):
+            left -= page_tokens[page - 1]
+            if left < 0:
+                return merge_ranges((page, page) for page in whole)
+            whole.append(page)
+    return ()
+
+
+def _total(*seconds: float | None) -> float | None:
+    known = [each for each in seconds if each is not None]
+    return sum(known) if len(known) == len(seconds) else None

@@ -1,7 +1,8 @@
 """The documents a person added: files stored by content, their text beside them, one row each in the database.
 
 ``<library>/<sha256>/original.<ext>`` and ``document.json``. A file's name is for display only and never part of a
-path. Reading the files is ``extraction``'s work, done elsewhere; this module stores what came of it.
+path. Reading the files is ``extraction``'s work; this module stores what came of it, and knows which snapshots (saved
+readings) there are.
 """
 
 from __future__ import annotations
@@ -9,14 +10,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import sqlite3
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass
+from itertools import islice
 from pathlib import Path
 
 from triforce_core import (
@@ -25,13 +29,13 @@ from triforce_core import (
     DocumentOpened,
     NotEnoughDiskError,
     Page,
+    SnapshotStore,
     TriForceError,
     page_ranges,
     together,
     whole_text,
 )
 
-from . import languages
 from .database import Database
 from .folders import plainly, write_private
 
@@ -46,7 +50,6 @@ PHASES = {
     "too_long": "Too long: choose pages", "ready": "Ready", "resting": "Saved",
     "unsaved": "Read before", "closed": "Not read yet",
 }
-
 TOO_FEW = "Tick at least two documents, and at most {most}."
 PART_MISSING = "The text of one of these documents is not there yet. Open it alone first."
 
@@ -54,14 +57,17 @@ Ranges = tuple[tuple[int, int], ...]  # pages first..last, counted from 1, in or
 EXTENSIONS = (".pdf", ".txt", ".md", ".markdown", ".rst", ".html", ".htm", ".docx", ".epub")
 MAX_UPLOAD_BYTES = 500 << 20
 MOST_PARTS = 20  # documents that are read together
+TEXTS_KEPT = 4  # of the documents used last, in memory
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One document of the library. chosen: the pages chosen to be read, as ``page_ranges`` takes them ("": all).
+    """One document of the library.
 
-    read_with: the model that read it last. readings: ``Document.id`` of every choice of its pages that was read, which
-    is how saved readings name them. parts: the documents that it was put together from; it has no file of its own."""
+    chosen: the pages to be read, as ``page_ranges`` takes them ("": all). read_with: the model that read it last.
+    readings: ``Document.id`` of every choice of its pages that was read, which is how snapshots name them. parts: the
+    documents that it was put together from; it has no file of its own. language: as of ``language``. suggested: as
+    ``suggestions`` keeps it. deleted_at: set while Undo can bring it back."""
 
     id: str
     name: str
@@ -81,16 +87,16 @@ class Entry:
     words: int = 0
     read_with: str = ""
     readings: tuple[str, ...] = ()
-    language: str = ""  # as of ``languages.kept``
+    language: str = ""
     chosen: str = ""
     parts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    suggested: str = ""  # as ``suggestions`` keeps it
-    deleted_at: float | None = None  # of one that Undo can bring back
+    suggested: str = ""
+    deleted_at: float | None = None
 
     @property
     def ranges(self) -> Ranges:
-        """The pages to be read."""
+        """Return the pages to be read."""
         return page_ranges(self.chosen, self.pages) if self.chosen else ((1, self.pages),)
 
 
@@ -101,22 +107,20 @@ class Library:
         self._database, self._folder = database, folder
         self._lock = threading.Lock()
         self._filing = threading.RLock()  # a document's row and its folder change together
-        self._read: dict[str, Document] = {}  # the few most recently used texts
+        self._read: dict[str, Document] = {}  # texts
         self._cached: list[Entry] = []
         self._cached_version = -1
         self.version = 0
         database.write("update documents set state = 'new' where state = 'extracting'")
 
+    # -- entries
+
     def add(self, path: Path, name: str | None = None) -> Entry:
-        """Copy a file in (the same content is the same entry). Raises TriForceError for what cannot be a document."""
+        """Copy a file in; the same content is the same entry. Raises TriForceError for what cannot be a document."""
         name = whole_text(name or path.name).strip() or "document"
-        extension = Path(name).suffix.lower()
-        try:
-            size = path.stat().st_size
-        except OSError as error:
-            raise TriForceError(FILE_MISSING.format(name=name)) from error
-        if not path.is_file():
+        if not os.path.isfile(path):
             raise TriForceError(FILE_MISSING.format(name=name))
+        size = path.stat().st_size
         if not size:
             raise TriForceError(FILE_EMPTY.format(name=name))
         with open(path, "rb") as file:
@@ -125,18 +129,17 @@ class Library:
         known = self.get(key)
         if known is not None:
             return known
+        extension = Path(name).suffix.lower()
         copy = self._folder / f"{uuid.uuid4().hex}.partial"  # its own: the same file may be added twice at once
         try:
             with plainly(copy):
                 shutil.copyfile(path, copy)
                 os.chmod(copy, 0o600)
             with self._filing:
-                entry = self.get(key)
-                if entry is None:
-                    entry = self._file_away(copy, key, name, extension if extension in EXTENSIONS else ".bin", size)
+                return self.get(key) or self._file_away(
+                    copy, key, name, extension if extension in EXTENSIONS else ".bin", size)
         finally:
             copy.unlink(missing_ok=True)
-        return entry
 
     def _file_away(self, copy: Path, key: str, name: str, extension: str, size: int) -> Entry:
         target = self._folder / key
@@ -145,176 +148,73 @@ class Library:
             with plainly(stored):
                 target.mkdir(mode=0o700, exist_ok=True)
                 os.replace(copy, stored)
-            self._database.write(
-                "insert or ignore into documents (id, name, extension, bytes, added_at, state)"
-                " values (?,?,?,?,?,'new')", (key, name, extension, size, time.time()))
+            return self._insert(key, name, extension, size, ())
         except TriForceError:  # a copy that nobody knows of would fill the disk for nothing
             stored.unlink(missing_ok=True)
             raise
+
+    def _insert(self, key: str, name: str, extension: str, size: int, parts: Sequence[str]) -> Entry:
+        self._database.write(
+            "insert or ignore into documents (id, name, extension, bytes, added_at, state, parts)"
+            " values (?,?,?,?,?,'new',?)", (key, name, extension, size, time.time(), json.dumps(parts)))
         self.version += 1
+        return self._known(key)
+
+    def _known(self, key: str) -> Entry:
         entry = self.get(key)
         assert entry is not None
         return entry
 
     def entries(self) -> list[Entry]:
-        """All documents, the last added first: to open one does not move it away from under the hand."""
+        """Return all documents, the last added first: to open one does not move it away from under the hand."""
         with self._lock:
             if self._cached_version != self.version:
                 version = self.version
-                found = self._database.rows(
-                    "select * from documents where deleted_at is null order by added_at desc, name")
-                self._cached = [_entry(row) for row in found]
+                self._cached = self._select("deleted_at is null order by added_at desc, name")
                 self._cached_version = version
             return list(self._cached)
 
     def get(self, key: str | None) -> Entry | None:
         return next((entry for entry in self.entries() if entry.id == key), None)
 
+    def hidden(self) -> list[Entry]:
+        """Return those that ``restore`` can bring back, the last deleted first."""
+        return self._select("deleted_at is not null order by deleted_at desc")
+
+    def _select(self, condition: str) -> list[Entry]:
+        return [_entry(row) for row in self._database.rows(f"select * from documents where {condition}")]
+
     def file(self, entry: Entry) -> Path:
-        """Where the original is stored; contained in the library whatever the row says."""
+        """Return where the original is stored; contained in the library whatever the row says."""
         path = (self._folder / entry.id / f"original{entry.extension}").resolve()
         assert path.is_relative_to(self._folder.resolve()), path
         return path
 
     def update(self, key: str, **values: object) -> None:
         """Change columns of one document."""
-        for name in ("warnings", "notes"):
-            if name in values:
-                values[name] = json.dumps(values[name])
         assignments = ", ".join(f"{column} = ?" for column in values)
-        self._database.write(f"update documents set {assignments} where id = ?", (*values.values(), key))
+        flat = (json.dumps(value) if isinstance(value, list | tuple) else value for value in values.values())
+        self._database.write(f"update documents set {assignments} where id = ?", (*flat, key))
+        self.version += 1
+
+    def touch(self, key: str) -> None:
+        """Note that it is the one used last. That must not fail where a full disk cannot keep it."""
+        with suppress(NotEnoughDiskError):
+            self._database.write("update documents set opened_at = ? where id = ?", (time.time(), key))
         self.version += 1
 
     def is_here(self, entry: Entry) -> bool:
-        """Whether this is still in the library: not deleted, nor deleted and added again."""
+        """Return whether this is still in the library: not deleted, nor deleted and added again."""
         now = self.get(entry.id)
         return now is not None and now.added_at == entry.added_at
 
     def mark(self, entry: Entry, state: str, error: str = "") -> bool:
-        """Change the state of a document if it ``is_here``; says whether it is."""
+        """Change the state of a document if it ``is_here``. Return whether it is."""
         with self._filing:
             here = self.is_here(entry)
             if here:
                 self.update(entry.id, state=state, error=error)
         return here
-
-    def keep_text(self, entry: Entry, document: Document) -> bool:
-        """``store`` what was read from a document's file if it ``is_here``; says whether it is."""
-        with self._filing:
-            here = self.is_here(entry)
-            if here:
-                self.store(entry.id, document)
-        return here
-
-    def store(self, key: str, document: Document) -> None:
-        """Keep what was read from the file, and mark it ready."""
-        content = {"title": document.title, "kind": document.kind, "reader": document.reader,
-                   "warnings": document.warnings, "notes": document.notes,
-                   "pages": [[page.label, page.text] for page in document.pages],
-                   "chapters": [astuple(chapter) for chapter in document.chapters], "language": document.language}
-        target = self._folder / key / "document.json"
-        write_private(target, json.dumps(content))
-        self._is_ready(key, document)
-        for entry in self.holding(key):
-            self._read.pop(entry.id, None)
-            whole = self._together(entry.parts)
-            if whole is not None:
-                self._is_ready(entry.id, whole)
-
-    def _is_ready(self, key: str, document: Document) -> None:
-        self._remember(key, document)
-        before = self.get(key)
-        if before and before.pages != len(document.pages):  # other pages than those that were chosen
-            self.update(key, chosen="")
-        self.update(key, state="ready", error="", title=document.title, kind=document.kind,
-                    pages=len(document.pages), characters=document.characters, warnings=list(document.warnings),
-                    notes=list(document.notes),
-                    words=sum(len(page.text.split()) for page in document.pages), language=languages.kept(document))
-
-    def was_read(self, key: str, ranges: Ranges, opened: DocumentOpened, model: str) -> None:
-        """Keep what came of putting pages of a document into the cache; its figures are those of the pages that are
-        chosen now."""
-        entry = self.get(key)
-        if entry is not None:
-            readings = [*(kept for kept in entry.readings if kept != opened.document_id), opened.document_id]
-            with suppress(NotEnoughDiskError):  # it stands in the cache, and can be asked about
-                self.update(key, readings=json.dumps(readings))
-                if ranges == entry.ranges:
-                    self.update(key, tokens=opened.tokens, read_seconds=opened.read_seconds, read_with=model)
-
-    def begins_to_be_read(self, key: str, document_id: str) -> None:
-        """Note these pages of it, ``Document.id``: what is saved of an unfinished reading is deleted with the document
-        too."""
-        entry = self.get(key)
-        if entry is not None and document_id not in entry.readings:
-            with suppress(NotEnoughDiskError):
-                self.update(key, readings=json.dumps([*entry.readings, document_id]))
-
-    def combine(self, keys: Sequence[str]) -> Entry:
-        """Several documents as one, in this order; the same ones in the same order are the same entry. Raises
-        TriForceError where the text of one is not there."""
-        flat = dict.fromkeys(part for key in keys if (known := self.get(key)) for part in (known.parts or (key,)))
-        parts = [entry for entry in map(self.get, flat) if entry is not None]
-        if len(parts) < 2 or len(parts) > MOST_PARTS:
-            raise TriForceError(TOO_FEW.format(most=MOST_PARTS))
-        key = hashlib.sha256("\0".join(("together", *flat)).encode()).hexdigest()
-        document = self._together(tuple(flat))
-        if document is None:
-            raise TriForceError(PART_MISSING)
-        self.restore(key)
-        if self.get(key) is None:
-            self._database.write(
-                "insert or ignore into documents (id, name, extension, bytes, added_at, state, parts)"
-                " values (?,?,'',?,?,'new',?)",
-                (key, document.title[:200], sum(part.bytes for part in parts), time.time(), json.dumps(list(flat))))
-            self.version += 1
-        self._is_ready(key, document)
-        entry = self.get(key)
-        assert entry is not None
-        return entry
-
-    def holding(self, key: str) -> list[Entry]:
-        """What was put together from this document and others."""
-        return [entry for entry in self.entries() if key in entry.parts]
-
-    def parts(self, entry: Entry) -> list[Entry]:
-        """The documents that it is made of: itself, or those that it was put together from."""
-        return [part for key in entry.parts if (part := self.get(key))] if entry.parts else [entry]
-
-    def place(self, entry: Entry, page: int) -> tuple[Entry, int]:
-        """Whose file a page stands in, and which page of it that is; both counted from 1."""
-        for part in self.parts(entry):
-            if page <= part.pages:
-                return part, page
-            page -= part.pages
-        raise AssertionError("a page that is not there")
-
-    def _together(self, parts: Sequence[str]) -> Document | None:
-        texts = [self.document(part) for part in parts]
-        found = [text for text in texts if text is not None]
-        return together(found) if len(found) == len(parts) else None
-
-    def document(self, key: str) -> Document | None:
-        """The text of a ready document, or None if it has to be extracted (again)."""
-        kept = self._read.get(key)  # in one step: another thread may forget it
-        if kept is not None:
-            return kept
-        known = self.get(key)
-        if known is not None and known.parts:
-            document = self._together(known.parts)
-            if document is not None:
-                self._remember(key, document)
-            return document
-        try:
-            content = json.loads((self._folder / key / "document.json").read_text(encoding="utf-8"))
-            pages = tuple(Page(label, text) for label, text in content["pages"])
-            chapters = tuple(Chapter(*chapter) for chapter in content.get("chapters", ()))
-        except (OSError, ValueError, KeyError):
-            return None
-        document = Document(content["title"], content["kind"], pages, content["reader"], tuple(content["warnings"]),
-                            chapters, content.get("language", ""), tuple(content.get("notes", ())))
-        self._remember(key, document)
-        return document
 
     def hide(self, key: str) -> None:
         """Delete a document so that ``restore`` can bring it back as it was, with its conversations."""
@@ -322,16 +222,11 @@ class Library:
         self.version += 1
 
     def restore(self, key: str) -> None:
-        """Bring back one that was hidden; what was being read from its file then has to be read again."""
+        """Bring back one that was hidden; a text that was being taken out then has to be taken out again."""
         with self._filing:
             if self._database.write("update documents set deleted_at = null, state = case state when 'extracting'"
                                     " then 'new' else state end where id = ? and deleted_at is not null", (key,)):
                 self.version += 1
-
-    def hidden(self) -> list[Entry]:
-        """Those that ``restore`` can bring back, the last deleted first."""
-        return [_entry(row) for row in self._database.rows(
-            "select * from documents where deleted_at is not null order by deleted_at desc")]
 
     def delete(self, key: str, *, hidden: bool = False) -> None:
         """Forget a document, its text and its conversations. hidden: only if it is so still."""
@@ -345,19 +240,210 @@ class Library:
                 shutil.rmtree(folder, ignore_errors=True)
             self._read.pop(key, None)
 
-    def touch(self, key: str) -> None:
-        """It is the one used last. That must not fail where a full disk cannot keep it."""
-        with suppress(NotEnoughDiskError):
-            self._database.write("update documents set opened_at = ? where id = ?", (time.time(), key))
-        self.version += 1
+    # -- texts
+
+    def document(self, key: str) -> Document | None:
+        """Return the text of a ready document, or None if it has to be extracted (again)."""
+        kept = self._read.get(key)  # in one step: another thread may forget it
+        if kept is not None:
+            return kept
+        known = self.get(key)
+        document = self._together(known.parts) if known is not None and known.parts else self._load(key)
+        if document is not None:
+            self._remember(key, document)
+        return document
+
+    def _load(self, key: str) -> Document | None:
+        try:
+            content = json.loads((self._folder / key / "document.json").read_text(encoding="utf-8"))
+            pages = tuple(Page(label, text) for label, text in content["pages"])
+            chapters = tuple(Chapter(*chapter) for chapter in content.get("chapters", ()))
+            return Document(content["title"], content["kind"], pages, content["reader"], tuple(content["warnings"]),
+                            chapters, content.get("language", ""), tuple(content.get("notes", ())))
+        except (OSError, ValueError, KeyError):
+            return None
+
+    def keep_text(self, entry: Entry, document: Document) -> None:
+        """``store`` what was read from a document's file if it ``is_here``."""
+        with self._filing:
+            if self.is_here(entry):
+                self.store(entry.id, document)
+
+    def store(self, key: str, document: Document) -> None:
+        """Keep what was read from the file, and mark it ready."""
+        content = {"title": document.title, "kind": document.kind, "reader": document.reader,
+                   "warnings": document.warnings, "notes": document.notes,
+                   "pages": [[page.label, page.text] for page in document.pages],
+                   "chapters": [astuple(chapter) for chapter in document.chapters], "language": document.language}
+        write_private(self._folder / key / "document.json", json.dumps(content))
+        self._is_ready(key, document)
+        for entry in self.holding(key):
+            self._read.pop(entry.id, None)
+            whole = self._together(entry.parts)
+            if whole is not None:
+                self._is_ready(entry.id, whole)
+
+    def _is_ready(self, key: str, document: Document) -> None:
+        self._remember(key, document)
+        before = self.get(key)
+        if before and before.pages != len(document.pages):  # other pages than those that were chosen
+            self.update(key, chosen="")
+        self.update(key, state="ready", error="", title=document.title, kind=document.kind, pages=len(document.pages),
+                    characters=document.characters, warnings=document.warnings, notes=document.notes,
+                    words=sum(len(page.text.split()) for page in document.pages), language=language(document))
 
     def _remember(self, key: str, document: Document) -> None:
         with self._lock:
             self._read[key] = document
-            while len(self._read) > 4:
+            while len(self._read) > TEXTS_KEPT:
                 del self._read[next(iter(self._read))]
+
+    # -- documents that are read together
+
+    def combine(self, keys: Sequence[str]) -> Entry:
+        """Return the entry of several documents as one, in this order; the same ones in the same order are the same
+        entry. Raises TriForceError where the text of one is not there."""
+        flat = dict.fromkeys(part for key in keys if (known := self.get(key)) for part in (known.parts or (key,)))
+        parts = [entry for entry in map(self.get, flat) if entry is not None]
+        if len(parts) < 2 or len(parts) > MOST_PARTS:
+            raise TriForceError(TOO_FEW.format(most=MOST_PARTS))
+        key = hashlib.sha256("\0".join(("together", *flat)).encode()).hexdigest()
+        document = self._together(tuple(flat))
+        if document is None:
+            raise TriForceError(PART_MISSING)
+        self.restore(key)
+        if self.get(key) is None:
+            self._insert(key, document.title[:200], "", sum(part.bytes for part in parts), list(flat))
+        self._is_ready(key, document)
+        return self._known(key)
+
+    def _together(self, parts: Sequence[str]) -> Document | None:
+        found = [text for part in parts if (text := self.document(part)) is not None]
+        return together(found) if len(found) == len(parts) else None
+
+    def holding(self, key: str) -> list[Entry]:
+        """Return the entries that were put together from this document and others."""
+        return [entry for entry in self.entries() if key in entry.parts]
+
+    def parts(self, entry: Entry) -> list[Entry]:
+        """Return the documents that it is made of: itself, or those that it was put together from."""
+        return [part for key in entry.parts if (part := self.get(key))] if entry.parts else [entry]
+
+    def place(self, entry: Entry, page: int) -> tuple[Entry, int]:
+        """Return whose file a page stands in, and which page of it that is; both counted from 1."""
+        for part in self.parts(entry):
+            if page <= part.pages:
+                return part, page
+            page -= part.pages
+        raise AssertionError("a page that is not there")
+
+    # -- readings
+
+    def was_read(self, key: str, ranges: Ranges, opened: DocumentOpened, model: str) -> None:
+        """Keep what came of putting pages of a document into the cache; its figures are those of the pages that are
+        chosen now."""
+        entry = self.get(key)
+        if entry is not None:
+            readings = [*(kept for kept in entry.readings if kept != opened.document_id), opened.document_id]
+            with suppress(NotEnoughDiskError):  # it stands in the cache, and can be asked about
+                self.update(key, readings=readings)
+                if ranges == entry.ranges:
+                    self.update(key, tokens=opened.tokens, read_seconds=opened.read_seconds, read_with=model)
+
+    def begins_to_be_read(self, key: str, document_id: str) -> None:
+        """Note these pages (``Document.id``): a snapshot of an unfinished reading is deleted with the document too."""
+        entry = self.get(key)
+        if entry is not None and document_id not in entry.readings:
+            with suppress(NotEnoughDiskError):
+                self.update(key, readings=[*entry.readings, document_id])
 
 
 def _entry(row: sqlite3.Row) -> Entry:
     return Entry(**(dict(row) | {name: tuple(json.loads(row[name]))
                                  for name in ("warnings", "notes", "readings", "parts")}))
+
+
+# -- snapshots
+
+@dataclass(frozen=True)
+class SnapshotSpace:
+    """Bytes: what all snapshots take, the most they may take, and what the disk has free."""
+
+    used: int
+    quota: int
+    free: int
+
+
+class Snapshots:
+    """Snapshots on disk by document. Looks at the folder again only when something in it came, went or was used."""
+
+    def __init__(self, folder: Path, quota: int) -> None:
+        self._saved, self._seen = SnapshotStore(folder, quota), 0.0
+        self._sizes: Counter[str] = Counter()
+        self.version = 0
+
+    def refresh(self) -> int:
+        """Look whether anything changed. Return a number that grows with every change."""
+        changed = self._saved.folder.stat().st_mtime if self._saved.folder.exists() else 0.0
+        if changed != self._seen:
+            self._seen, self._sizes = changed, Counter()
+            for info in self._saved.list():
+                self._sizes[info.document] += info.bytes
+            self.version += 1
+        return self.version
+
+    def size(self, documents: tuple[str, ...]) -> int:
+        """Return the bytes of the snapshots of these (``Document.id``)."""
+        return sum(self._sizes[document] for document in documents)
+
+    def space(self) -> SnapshotSpace:
+        free = shutil.disk_usage(self._saved.folder).free if self._saved.folder.exists() else 0
+        return SnapshotSpace(sum(self._sizes.values()), self._saved.quota_bytes, free)
+
+    def remove_dead(self) -> tuple[int, int]:
+        """Remove those that can never be opened again. Return how many, and their bytes."""
+        removed = self._saved.remove_dead()
+        return len(removed), sum(info.bytes for info in removed)
+
+    def delete(self, documents: tuple[str, ...]) -> None:
+        for document in documents:
+            self._saved.delete(document)
+        self.refresh()
+
+
+# -- languages
+
+_SAMPLE = 20_000  # words that are counted, from the middle of the document on
+_FEWEST = 50  # words that a guess needs
+_LEAST, _LEAD = 0.12, 1.5  # share of the words that must be common ones, and how far ahead of the next language
+_DIFFERENT = 6  # common words that must occur: other languages have one or two that look alike
+_COMMON = {code: frozenset(words.split()) for code, words in {
+    "en": "the of and to in is that it was for with as his he be not by but this which from had have they",
+    "de": "der die und das ist nicht den zu von mit sich auf des dem ein eine auch es als wie wird nach noch war",
+    "fr": "le la les de et des est une que dans pour qui sur pas au du il elle avec plus ce cette sont mais",
+    "es": "el la los las de y que en un una es por con para no se del al lo como más pero sus fue",
+    "it": "il lo la i gli di e che è un una per con non si del della nel alla sono anche come ma",
+    "pt": "o a os as de e que do da em um uma é por com para não se no na mais como mas foi",
+    "nl": "de het een en van ik te dat die niet zijn was op aan met voor er maar om had ook als bij naar",
+}.items()}
+
+
+def language(document: Document) -> str:
+    """Return the file's own language tag, then "~" and the guess, either of which may be missing."""
+    guess = guessed_language(document)
+    return document.language + (f"~{guess}" if guess else "")
+
+
+def guessed_language(document: Document) -> str:
+    """Return one of seven languages such as "de" by the document's commonest words, "" where that is not clear."""
+    middle = len(document.pages) // 3
+    words = (match[0].lower() for page in (*document.pages[middle:], *document.pages[:middle])
+             for match in re.finditer(r"[^\W\d_]+", page.text))
+    sample = list(islice(words, _SAMPLE))
+    if len(sample) < _FEWEST:
+        return ""
+    shares = sorted(((sum(word in common for word in sample) / len(sample), code) for code, common in _COMMON.items()),
+                    reverse=True)
+    (best, code), (second, _) = shares[:2]
+    different = len(_COMMON[code].intersection(sample))
+    return code if best >= _LEAST and best >= _LEAD * second and different >= _DIFFERENT else ""

@@ -1,5 +1,5 @@
 """Which models there are and which one is chosen. Looking and fetching run in processes of their own, so that the page
-stays light and Cancel ends them at once; a fetch that was ended goes on where it stopped. Knows no Gradio, no HTML.
+stays light and Cancel ends them at once; a fetch that was ended goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -32,19 +32,37 @@ NO_REPO = ("“{given}” is no repository of the hub: OWNER/NAME is needed, suc
 BUSY = "{what} has to wait: {doing}. Press the button again when that is done, or cancel it."
 LARGER = ("{repo} is larger on the hub than you agreed to, so the download was stopped. Look it up above to see its "
           "size and licence as they are now.")
-DOING = {"triforce_core.models.survey:Survey": "Looking for models",
-         "triforce_core.models.hub:Offer": "Asking the hub", "triforce_core.models.hub:Fetch": "Downloading"}
 
-
+LOOK, OFFER, FETCH = (f"triforce_core.models.{name}" for name in ("survey:Survey", "hub:Offer", "hub:Fetch"))
+DOING = {LOOK: "Looking for models", OFFER: "Asking the hub", FETCH: "Downloading"}
 _FRESH = 30.0  # seconds: looking takes some, so that going to and fro does not start it again and again
 _MORE = 1.1  # times the size that a person agreed to: the hub has something else by now, and is asked about again
-LOOK, OFFER, FETCH = (f"triforce_core.models.{name}" for name in ("survey:Survey", "hub:Offer", "hub:Fetch"))
 
 
 def model_is_open(arguments: Arguments) -> bool:
-    """Whether the command line leaves it to the models tab which one runs."""
-    return (arguments.model is None and arguments.draft_model == "auto"
-            and arguments.engine != "remote")
+    """Return whether the command line leaves it to the models tab which one runs."""
+    return arguments.model is None and arguments.draft_model == "auto" and arguments.engine != "remote"
+
+
+def remembered(kept: Path, config: EngineConfig) -> EngineConfig:
+    """Return ``config`` with the model that was chosen last, and its form if ``config`` asks for none.
+
+    kept: the file with the choice; one that cannot be read counts as none."""
+    choice = _choice(kept)
+    if not {"model", "draft"} <= choice.keys():
+        return config
+    usual = (("weights", "same", WEIGHTS), ("kv", "auto", KV_KINDS))
+    forms = {name: choice[name] for name, unset, allowed in usual
+             if choice.get(name) in allowed and getattr(config, name) == unset}
+    return replace(config, model=str(choice["model"]), draft_model=str(choice["draft"]), **forms)
+
+
+def _choice(kept: Path) -> dict[str, Any]:
+    try:
+        choice = json.loads(kept.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return choice if isinstance(choice, dict) else {}
 
 
 class Errand(Protocol):
@@ -58,60 +76,42 @@ def send(config: EngineConfig, errand: str) -> Errand:
     return EngineClient(config, factory=errand)
 
 
-# large: what was found, what is fetched, and what was asked for
 class Models:
-    """Public attributes are read by the page at any time; ``version`` grows whenever one changes. One errand at a time.
+    """Models on this machine and on the hub. Public attributes are read by the page at any time; ``version`` grows
+    whenever one changes. One errand at a time.
 
-    errand: "" or what runs: LOOK, OFFER or FETCH."""
+    errand: "" or the one that runs: LOOK, OFFER or FETCH. fetching: the repo. wanted: of the list, a person is asked
+    whether to download it. problem: why the last errand failed. refused: why the last wish is not done."""
 
     def __init__(self, kept: Path, config: Callable[[], EngineConfig],
                  send: Callable[[EngineConfig, str], Errand] = send) -> None:
-        """kept: the file with the chosen model. config: how a model would run now."""
+        """kept: the file with the chosen model. config: returns how a model would run now."""
         self._kept, self._config, self._send = kept, config, send
         self._lock = threading.Lock()
         self._running: Errand | None = None
+        self._agreed = 0  # bytes
+        self._looked: float | None = None  # when ``found`` was filled last, by ``monotonic``
         self.version = 0
-        self.folder = ""
+        self.folder = str(_choice(kept).get("folder", ""))
         self.found: tuple[ModelFound, ...] = ()
         self.listed: tuple[CuratedModel, ...] = ()
-        self.wanted: CuratedModel | None = None  # of the list: a person is asked whether to download it
-        self.fetching = ""  # the repo
-        self._agreed = 0  # bytes
+        self.wanted: CuratedModel | None = None
         self.offer: ModelOffer | None = None
         self.progress: LoadProgress | None = None
-        self.errand, self.problem = "", ""
-        self._looked: float | None = None  # when ``found`` was filled last, by ``monotonic``
-        self.refused = ""  # why what was asked last is not done
-
-    # -- the choice
-
-    def remembered(self, config: EngineConfig) -> EngineConfig:
-        """With the model that was chosen last, and its form if one was chosen with it and ``config`` asks for none; a
-        kept file that cannot be read counts as none."""
-        try:
-            kept = json.loads(self._kept.read_text(encoding="utf-8"))
-            self.folder = str(kept.get("folder", ""))
-            usual = (("weights", "same", WEIGHTS), ("kv", "auto", KV_KINDS))
-            forms = {name: kept[name] for name, unset, allowed in usual
-                     if kept.get(name) in allowed and getattr(config, name) == unset}
-            return replace(config, model=str(kept["model"]), draft_model=str(kept["draft"]), **forms)
-        except (OSError, ValueError, KeyError, AttributeError):
-            return config
+        self.errand = self.fetching = self.problem = self.refused = ""
 
     def keep(self, model: str, draft: str, weights: str = "", kv: str = "") -> None:
-        """weights, kv: "" where none was chosen. Raises NotEnoughDiskError, FolderError."""
+        """Keep a choice. weights, kv: "" where none was chosen. Raises NotEnoughDiskError, FolderError."""
         write_private(self._kept, json.dumps({"model": model, "draft": draft, "weights": weights, "kv": kv,
                                               "folder": self.folder}))
 
     @property
     def stale(self) -> bool:
-        """Whether nobody has looked yet, or so long ago that files may have come since."""
+        """Return whether nobody has looked yet, or so long ago that files may have come since."""
         return self._looked is None or monotonic() - self._looked > _FRESH
 
-    # -- errands
-
     def look(self, folder: str | None = None) -> None:
-        """List what is in the cache, and in ``folder`` (None: the one of the last time)."""
+        """List the models in the cache, and in ``folder`` (None: the one of the last time)."""
         if folder is not None:
             self.folder = folder.strip()
         self.refused = ""
@@ -120,32 +120,30 @@ class Models:
         self._go(LOOK, replace(self._config(), model_folders=(self.folder,) if self.folder else ()))
 
     def ask_hub(self, repo: str) -> None:
-        """Size and licence of a repo: this goes out to the hub, and only because a person asked for it."""
+        """Ask the hub for size and licence of a repo, because a person wants to."""
         self.offer = self.wanted = None
         repo, self.refused = repo.strip(), ""
         if not is_repo_id(repo):
             self.refused = NO_REPO.format(given=repo)
-            self._changed()
-            return
+            return self._changed()
         self._go(OFFER, replace(self._config(), model=repo, allow_download=True), repo)
 
     def want(self, repo: str | None) -> None:
-        """A person thinks of downloading one of the list: say what that means, and ask. None: no, they do not. Nothing
-        is sent."""
+        """Note that a person thinks of downloading one of the list (None: no). Nothing is sent."""
         self.wanted, self.refused = next((model for model in self.listed if model.repo == repo), None), ""
         self._changed()
 
     def fetch(self) -> None:
-        """What was asked about, with its draft model; or what was offered."""
-        wanted, offer, self.refused = self.wanted, self.offer, ""
-        if wanted is not None:
-            self._agreed = wanted.downloads[0][1] + wanted.drafter_nbytes
-            self._go(FETCH, replace(self._config(), model=wanted.repo, draft_model=wanted.drafter or "none",
-                                    allow_download=True), wanted.repo)
-        elif offer is not None:
-            self._agreed = offer.nbytes
-            self._go(FETCH, replace(self._config(), model=offer.repo, draft_model="none", allow_download=True),
-                     offer.repo)
+        """Download the wanted model with its draft model, or the offered one."""
+        self.refused = ""
+        if self.wanted is not None:
+            repo, draft = self.wanted.repo, self.wanted.drafter or "none"
+            self._agreed = self.wanted.downloads[0][1] + self.wanted.drafter_nbytes
+        elif self.offer is not None:
+            repo, draft, self._agreed = self.offer.repo, "none", self.offer.nbytes
+        else:
+            return
+        self._go(FETCH, replace(self._config(), model=repo, draft_model=draft, allow_download=True), repo)
 
     def cancel(self) -> None:
         with self._lock:
@@ -158,13 +156,12 @@ class Models:
     close = cancel
 
     def _go(self, errand: str, config: EngineConfig, what: str = "") -> None:
-        """Unless another one is under way: then that is said of ``what``, the repo."""
+        """Start an errand unless another one is under way; ``what``, the repo, is refused then."""
         with self._lock:
             if self.errand:
                 if what:
                     self.refused = BUSY.format(what=what, doing=DOING[self.errand])
-                self._changed()
-                return
+                return self._changed()
             self.errand, self.problem, self.progress = errand, "", None
             self.fetching = what if errand == FETCH else ""
             running = self._running = self._send(config, errand)
@@ -172,7 +169,7 @@ class Models:
         threading.Thread(target=self._run, args=(running, errand), name="models", daemon=True).start()
 
     def _run(self, running: Errand, errand: str) -> None:
-        problem, found, listed, told = "", [], [], 0
+        problem, found, listed, offered = "", [], [], 0
         try:
             for event in running.check():
                 if isinstance(event, ModelFound):
@@ -180,8 +177,8 @@ class Models:
                 elif isinstance(event, CuratedModel):
                     listed.append(event)
                 elif isinstance(event, ModelOffer) and errand == FETCH:
-                    told += event.nbytes
-                    if told > self._agreed * _MORE:
+                    offered += event.nbytes
+                    if offered > self._agreed * _MORE:
                         problem = LARGER.format(repo=event.repo)
                         break
                 elif isinstance(event, ModelOffer):

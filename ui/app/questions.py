@@ -1,7 +1,4 @@
-"""From a typed question to a request for the engine: everything that the answer follows from is taken along now.
-
-Knows neither Gradio nor HTML.
-"""
+"""From a typed question to a request for the engine: everything that the answer follows from is taken along now."""
 
 from __future__ import annotations
 
@@ -15,8 +12,7 @@ from triforce_core import TriForceError
 
 from . import race
 from .context_budget import ContextUse, taken
-from .conversations import Answer, Conversation, Conversations
-from .instructions import Instructions
+from .conversations import Answer, Conversations
 from .jobs import Request, Selection
 from .library import PHASES, Entry, Library
 from .queue import CHOOSE_PAGES_ABOVE, NOT_ALL_FITS, Queue
@@ -44,15 +40,59 @@ TEXT_CHANGES_MORE = "Ask again in a moment."
 NEEDS_QUESTION = "What should they race on?"
 NEEDS_QUESTION_MORE = "Write a question, then press Race."
 
+INSTRUCT_LONG = "These instructions have {count} characters, and were not saved"
+INSTRUCT_MOST = "{most} at most"
+NO_INSTRUCTIONS = "The loaded model follows no instructions"
+NO_INSTRUCTIONS_REMEDY = "Remove them (Instructions, above the chat), or load a chat model (Models)."
+
 MOST_CARRIED = 3  # exchanges that go along into a new conversation
+LONGEST = 4000  # characters of instructions: more would take the room that is kept for questions and answers
 
 
 class Refusal(TriForceError):
     """A wish that cannot be granted now; shown as a card."""
 
 
+class Instructions:
+    """Instructions of a conversation (the model's system text), and whether the loaded model follows any."""
+
+    def __init__(self, conversations: Conversations, queue: Queue) -> None:
+        self._conversations, self._queue = conversations, queue
+
+    @property
+    def followed(self) -> bool:
+        """Return whether the model follows any; True so long as none is loaded."""
+        return self._queue.model is None or self._queue.model.instructions
+
+    def of(self, view: TabView) -> str:
+        """Return those of the conversation that is shown, or that the next question begins."""
+        talk = self._conversations.get(view.conversation)
+        return talk.system if talk and talk.document == view.document else view.system
+
+    def keep(self, view: TabView, words: str) -> None:
+        """Keep instructions ("" takes them away). Raises TriForceError for too long ones, or if none are followed."""
+        words = words.strip()
+        if len(words) > LONGEST:
+            raise TriForceError(INSTRUCT_LONG.format(count=len(words)), allowed=INSTRUCT_MOST.format(most=LONGEST))
+        self._check(words)
+        talk = self._conversations.get(view.conversation)
+        if talk and talk.document == view.document:
+            self._conversations.instruct(talk.id, words)
+        else:
+            view.system = words
+        view.instructing, view.notice = False, None
+
+    def check(self, view: TabView) -> None:
+        """Raise TriForceError where a question's instructions would be dropped."""
+        self._check(self.of(view))
+
+    def _check(self, words: str) -> None:
+        if words and not self.followed:
+            raise TriForceError(NO_INSTRUCTIONS, remedy=NO_INSTRUCTIONS_REMEDY)
+
+
 class Questions:
-    """See the module. Any thread may ask; two clicks at once ask one question."""
+    """Checks and queues questions. Any thread may ask; two clicks at once ask one question."""
 
     def __init__(self, library: Library, conversations: Conversations, instructions: Instructions, queue: Queue,
                  runs: RunStore) -> None:
@@ -62,45 +102,43 @@ class Questions:
         self._lock = threading.Lock()
 
     def ask(self, view: TabView, question: str, settings: Settings) -> Run | None:
-        """In the view's conversation (a new one if there is none). Raises Refusal."""
+        """Ask in the view's conversation, or a new one if there is none. Raises Refusal."""
         question = question.strip()
         entry = self._ready(view, early=True)
         if not question:
             return None
         if (entry.id, entry.ranges) in self._queue.too_long:
             raise Refusal(NOT_ALL_FITS, remedy=CHOOSE_PAGES_ABOVE)
-        with self._lock, _database_told():
-            self._one_at_a_time(view)
+        with self._one_at_a_time(view):
             self._instructions.check(view)
             selection = self.selection(entry) if entry.state == "ready" else None
-            conversation: Conversation | None = self._conversations.get(view.conversation)
-            if conversation is None or conversation.document != entry.id:
-                conversation = self._conversations.new(entry.id, question, view.system)
-                view.conversation, view.system = conversation.id, ""
+            talk = self._conversations.get(view.conversation)
+            if talk is None or talk.document != entry.id:
+                talk = self._conversations.new(entry.id, question, view.system)
+                view.conversation, view.system = talk.id, ""
             old = self._conversations.answer(view.editing) if view.editing else None
-            parent = old.parent if old and old.conversation == conversation.id else conversation.leaf
-            return self._put(view, entry, selection, conversation.id, question, parent, settings)
+            parent = old.parent if old and old.conversation == talk.id else talk.leaf
+            return self._put(view, entry, selection, question, parent, settings)
 
     def ask_again(self, view: TabView, answer: str, settings: Settings) -> Run | None:
-        """The same question in the place of an answer, with another seed; the old answer stays. Raises Refusal."""
+        """Ask the same question in the place of an answer, with another seed; the old one stays. Raises Refusal."""
         entry = self._ready(view)
-        with self._lock, _database_told():
+        with self._one_at_a_time(view):
             old = self._conversations.answer(answer)
             if old is None or old.conversation != view.conversation:
                 return None
-            self._one_at_a_time(view)
             self._instructions.check(view)
-            taken = len(self._conversations.versions(old.conversation).get(answer, (answer,)))
-            run = self._put(view, entry, self.selection(entry), old.conversation, old.question, old.parent,
-                            dataclasses.replace(settings, seed=settings.seed + taken))
+            versions = len(self._conversations.versions(old.conversation).get(answer, (answer,)))
+            run = self._put(view, entry, self.selection(entry), old.question, old.parent,
+                            dataclasses.replace(settings, seed=settings.seed + versions))
         if not settings.temperature and old.state == "done":
             view.notice = ("info", SAME_SEED_TITLE, SAME_SEED)
         return run
 
     def continue_anew(self, view: TabView, use: ContextUse | None) -> None:
-        """See ``Services.continue_anew``."""
-        with self._lock, _database_told():
-            self._one_at_a_time(view)
+        """Begin a conversation with the last exchanges of this one, as many as leave half of the room free. Raises
+        Refusal while an answer is being written."""
+        with self._one_at_a_time(view):
             talk = self._conversations.get(view.conversation)
             if talk is None:
                 return
@@ -115,35 +153,9 @@ class Questions:
             view.conversation = self._conversations.continued(talk.id, title, carried).id
             view.editing = view.notice = None
 
-    def _one_at_a_time(self, view: TabView) -> None:
-        if self._runs.of_conversation(view.conversation) is not None:
-            raise Refusal(ONE_AT_A_TIME, remedy=ONE_AT_A_TIME_MORE)
-
-    def selection(self, entry: Entry) -> Selection:
-        """The pages that are chosen now, as a job takes them along. Raises Refusal."""
-        document = self._library.document(entry.id)
-        if document is None:
-            raise Refusal(DOCUMENT_GONE)
-        if len(document.pages) != entry.pages:
-            raise Refusal(TEXT_CHANGES, remedy=TEXT_CHANGES_MORE)
-        return Selection(entry.id, document, entry.ranges)
-
-    def _put(self, view: TabView, entry: Entry, selection: Selection | None, conversation: str, question: str,
-             parent: str, settings: Settings) -> Run:
-        """selection: None while the text is being taken out. parent: the answer before it, "" for none; it and those
-        before it are the history."""
-        history = self._conversations.history(conversation, parent) if parent else ()
-        request = Request(selection, question, settings.sampling(), (("", settings.speculation()),), history,
-                          self._instructions.of(view))
-        run = self._queue.ask(request, entry.id, conversation, parent)
-        if selection is None:
-            self.text_is_there(entry.id)  # it may have come meanwhile
-        view.notice = view.editing = None
-        view.traced = view.traced and run.id  # who looks at the tokens of one answer looks at those of the next
-        return run
-
     def race(self, view: TabView, question: str, settings: Settings, third: str = "") -> Run:
-        """third: what a third lane changes of the settings (``race.lanes``). Raises Refusal and ConfigError."""
+        """Race a question. third: changes of the settings in a third lane (``race.lanes``). Raises Refusal and
+        ConfigError."""
         entry = self._ready(view)
         question = question.strip()
         if not question:
@@ -156,8 +168,17 @@ class Questions:
             view.notice = None
             return self._queue.race(Request(self.selection(entry), question, settings.sampling(details=False), lanes))
 
+    def selection(self, entry: Entry) -> Selection:
+        """Return the pages that are chosen now, as a job takes them along. Raises Refusal."""
+        document = self._library.document(entry.id)
+        if document is None:
+            raise Refusal(DOCUMENT_GONE)
+        if len(document.pages) != entry.pages:
+            raise Refusal(TEXT_CHANGES, remedy=TEXT_CHANGES_MORE)
+        return Selection(entry.id, document, entry.ranges)
+
     def text_is_there(self, document: str) -> None:
-        """If it is, ask what waited for it, or for other pages of it."""
+        """Ask what waited for a document's text, or for other pages of it, if the text is there."""
         entry = self._library.get(document)
         if entry is not None and entry.state == "ready":
             self._queue.text_is_there(document, lambda: self.selection(entry))
@@ -168,21 +189,37 @@ class Questions:
         if entry is not None and (entry.id, entry.ranges) not in self._queue.too_long:
             self.text_is_there(document)
 
+    @contextlib.contextmanager
+    def _one_at_a_time(self, view: TabView) -> Iterator[None]:
+        """Refuse a second question of a conversation, and turn a database's failure into words."""
+        try:
+            with self._lock:
+                if self._runs.of_conversation(view.conversation) is not None:
+                    raise Refusal(ONE_AT_A_TIME, remedy=ONE_AT_A_TIME_MORE)
+                yield
+        except sqlite3.Error as error:
+            raise Refusal(NOT_KEPT.format(kind=type(error).__name__), remedy=NOT_KEPT_MORE) from error
+
+    def _put(self, view: TabView, entry: Entry, selection: Selection | None, question: str, parent: str,
+             settings: Settings) -> Run:
+        """Queue a question of the view's conversation. selection: None while the text is being taken out. parent: the
+        answer before it, "" for none."""
+        assert view.conversation is not None
+        history = self._conversations.history(view.conversation, parent) if parent else ()
+        request = Request(selection, question, settings.sampling(), (("", settings.speculation()),), history,
+                          self._instructions.of(view))
+        run = self._queue.ask(request, entry.id, view.conversation, parent)
+        if selection is None:
+            self.text_is_there(entry.id)  # it may have come meanwhile
+        view.notice = view.editing = None
+        view.traced = view.traced and run.id  # who looks at the tokens of one answer looks at those of the next
+        return run
+
     def _ready(self, view: TabView, early: bool = False) -> Entry:
-        """early: its text may still be on its way. Raises Refusal."""
+        """Return the view's document. early: its text may still be on its way. Raises Refusal."""
         entry = self._library.get(view.document)
         if entry is None:
             raise Refusal(OPEN_FIRST, remedy=OPEN_FIRST_MORE)
         if entry.state != "ready" and not (early and entry.state == "extracting"):
             raise Refusal(PHASES.get(entry.state, PHASES["closed"]), remedy=entry.error)
         return entry
-
-
-@contextlib.contextmanager
-def _database_told() -> Iterator[None]:
-    """A database that cannot be read or written is a reason to refuse, in words."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise Refusal(NOT_KEPT.format(kind=type(error).__name__),
-                      remedy=NOT_KEPT_MORE) from error

@@ -1,11 +1,8 @@
 """The one queue: it alone decides in which order the engine does things, and what becomes of each of them.
 
 One thread owns the engine and does one job after another; the page only leaves requests. Stop is confirmed only when
-that thread has stopped (Gradio's own ``cancels=`` frees a queue slot while the work goes on).
-
-Questions, and readings of documents that somebody has open in front, go in the order in which they were asked for;
-behind them the readings of documents that nobody looks at now, and last what nobody asked for. So what is asked for
-later never goes before a question, unless it is about a note, which is read in a second: that waits for no book.
+that thread has stopped (Gradio's own ``cancels=`` frees a queue slot while the work goes on). ``jobs.in_order`` is the
+order; a question about a note, which is read in a second, waits for no reading of a book.
 """
 
 from __future__ import annotations
@@ -21,13 +18,10 @@ from triforce_core import EngineConfig, EngineDiedError, TriForceError
 from . import race
 from .accumulator import Accumulator
 from .conversations import Conversations
-from .counters import Counters
-from .engine_holder import EngineHolder, Stopped, TooLong
-from .engines import Engine
-from .estimates import Ahead
-from .jobs import READING_CANCELLED, Fate, Job, JobKind, Request, Selection, in_order
+from .engine_holder import Engine, EngineHolder, Stopped, TooLong
+from .jobs import PAUSABLE, READING_CANCELLED, Ahead, Fate, Job, JobKind, Request, Selection, in_order
 from .library import Library, Ranges
-from .runs import Run, RunState, RunStore
+from .runs import Counters, Run, RunState, RunStore
 
 APP_ENDED = "The app was closed while this answer was being written. Ask again for the rest."
 
@@ -37,28 +31,31 @@ CHOOSE_PAGES_FIRST = f"{NOT_ALL_FITS}. {CHOOSE_PAGES_ABOVE}"
 
 log = logging.getLogger(__name__)
 POLL_EVERY = 2.0
-PAUSABLE = ("waiting", "loading", "tokenize", "read")  # stages of a reading: of the others little is left
 
 
 class Queue(EngineHolder):
-    """Any thread may ask; see ``EngineHolder`` for what the page reads."""
+    """Any thread may ask; see ``EngineHolder`` for what the page reads.
+
+    prefills: by document the job to show that reads it. problems: by document why it was not read. on_hold: called with
+    a document whose pages do not fit a question. on_poll: called every POLL_EVERY seconds."""
 
     def __init__(self, make_engine: Callable[[EngineConfig], Engine], config: EngineConfig, library: Library,
                  conversations: Conversations, runs: RunStore, in_front: Callable[[], Collection[str]]) -> None:
-        """in_front: the documents that somebody looks at now."""
-        super().__init__(make_engine, config, library)
-        self._conversations, self._runs, self._in_front = conversations, runs, in_front
-        self._news = threading.Condition()  # held by whoever looks at what is queued and then changes it
+        """in_front: returns the documents that somebody looks at now."""
+        super().__init__(make_engine, config, library, conversations)
+        self._runs, self._in_front = runs, in_front
+        self._news = threading.Condition()  # held by whoever looks at the queued jobs and then changes them
         self._waiting: list[Job] = []
         self.current: Job | None = None  # the one that is being done
         self._numbers = itertools.count(1)
         self._thread = threading.Thread(target=self._work, name="queue", daemon=True)
-        self.prefills: dict[str, Job] = {}  # by document the job to show that reads it
+        self.prefills: dict[str, Job] = {}
         self.problems: dict[str, str] = {}
-        self.on_hold: Callable[[str], None] = lambda document: None  # told where pages do not fit
+        self.on_hold: Callable[[str], None] = lambda document: None
+        self.on_poll: Callable[[], None] = lambda: None
         self.counters = Counters()
 
-    # -- what is asked for --------------------------------------------------------------------------------------
+    # -- requests -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         self._thread.start()
@@ -71,7 +68,7 @@ class Queue(EngineHolder):
             self._add(Job("engine", config=config))
 
     def read(self, selection: Selection) -> None:
-        """Put a document into the cache, instead of what else was to be read of it."""
+        """Put a document into the cache, instead of other pages of it that were to be read."""
         with self._news:
             self.problems.pop(selection.key, None)
             if selection.same(self._in_cache) and all(selection.same(job.selection) for job in self.jobs()):
@@ -86,9 +83,10 @@ class Queue(EngineHolder):
             self._changed()
 
     def ask(self, request: Request, document: str, conversation: str, parent: str | None = None) -> Run:
-        """Queue a question of a conversation; its answer appears in the run store. It waits for its document's text,
-        and for pages that fit. parent: the answer that it follows (None: the last that is shown; "": none). Raises
-        NotEnoughDiskError, FolderError: nothing is queued then."""
+        """Queue a question of a conversation; it waits for its document's text, and for pages that fit.
+
+        parent: the answer that it follows (None: the last that is shown; "": none). Raises NotEnoughDiskError,
+        FolderError: nothing is queued then."""
         run = request.run(conversation, document)
         self._conversations.begin(run.id, conversation, run.question, parent)
         return self._add_run("answer", run, request)
@@ -101,8 +99,8 @@ class Queue(EngineHolder):
         return self._add_run("race", request.run(race=True), request)
 
     def try_out(self, request: Request, heard: Callable[[], None]) -> Run:
-        """Answer a question that nobody asked, of what is in the cache; whatever is asked for stops it at once. It is
-        neither shown nor counted."""
+        """Queue a trial: a question that nobody asked, about what is in the cache. Whatever is asked for stops it at
+        once; it is neither shown nor counted."""
         run = request.run(heard=heard)
         run.job = job = Job("trial", run.document, request.selection, request, run)
         self._put(job)
@@ -110,13 +108,14 @@ class Queue(EngineHolder):
 
     def text_is_there(self, document: str, selection: Callable[[], Selection]) -> None:
         """Put the questions that waited for a document's text, or for other pages of it, into line, in their order.
-        selection: the pages that are chosen now."""
+
+        selection: returns the pages that are chosen now."""
         for job, run in self._held(document):
             try:
                 chosen = selection()
             except TriForceError as error:
                 if self._withdraw(job):
-                    self._end(run, "failed", str(error))
+                    self._end(job, run, "failed", str(error))
                 continue
             with self._news:
                 if self._withdraw(job):
@@ -129,11 +128,11 @@ class Queue(EngineHolder):
         """End the questions about a document whose text will not come."""
         for job, run in self._held(document):
             if self._withdraw(job):
-                self._end(run, "failed", why)
+                self._end(job, run, "failed", why)
 
     def answer_from(self, run: Run, part: Selection) -> bool:
         """Answer a question that waits for its document's reading from a part of the pages, before the reading goes on.
-        False: it waits no more."""
+        Return False where it waits no more."""
         with self._news:
             job, reading = self._waiting_for(run)
             if job is None or reading is None or job.cancelled or not (self._pause(reading) or job is not reading):
@@ -147,18 +146,19 @@ class Queue(EngineHolder):
         return True
 
     def stop(self, run: Run, why: str = "") -> None:
-        """Stop it. It is ``stopping`` until the engine has stopped; one that waits has ended at once. why: where it was
-        not the person who stopped it."""
+        """Stop a run: it is ``stopping`` until the engine has stopped; one that waits has ended at once.
+
+        why: where it was not the person who stopped it."""
         run.error = why
         with self._news:
             job = next((job for job in [*self.jobs(), *self._waiting] if job.run is run), None)
             if job is not None and self._withdraw(job):
-                self._end(run, "stopped")
+                self._end(job, run, "stopped")
             elif job is not None:
                 self._cancel(job)
 
     def cancel_prefill(self, document: str) -> None:
-        """Also where an answer needs it, if that is what is shown of the document."""
+        """Cancel a document's reading, also where an answer needs it if that is what is shown of the document."""
         with self._news:
             shown = self.prefills.get(document)
             for job in self._prefills_of(document):
@@ -171,7 +171,7 @@ class Queue(EngineHolder):
             self._changed()
 
     def forget(self, document: str) -> None:
-        """It is deleted: nothing that is under way is told of it any more."""
+        """Drop all that is known and under way of a document that is deleted."""
         with self._news:
             for job in self._prefills_of(document):
                 job.fate = Fate.DROP
@@ -181,14 +181,14 @@ class Queue(EngineHolder):
             self.too_long = {place for place in self.too_long if place[0] != document}
 
     def comes_to_front(self, document: str) -> None:
-        """Before a document is shown that nobody looked at: its reading passes no question that was asked meanwhile."""
+        """Note that a document will be shown: its reading passes no question that was asked meanwhile."""
         with self._news:
             for job in self._waiting:
                 if job.kind == "prefill" and job.document == document:
                     job.number = next(self._numbers)
 
     def close(self, patience: float = 2.0) -> None:
-        """Stop what is running, keep what there is, end the engine."""
+        """Stop the present job, keep what there is, end the engine."""
         with self._news:
             self._closing.set()
             self._news.notify_all()
@@ -203,13 +203,13 @@ class Queue(EngineHolder):
         if self._engine:
             self._engine.close()
             self._thread.join(patience / 4)
-        self._supports.close()
+        self._evidence.close()
 
-    # -- what stands where --------------------------------------------------------------------------------------
+    # -- order and place ----------------------------------------------------------------------------------------
 
     @property
     def waiting(self) -> int:
-        """How many wait for the engine; those that wait for their document's text do not."""
+        """Return how many wait for the engine, without those that wait for their document's text."""
         return sum(not job.held for job in self._waiting)
 
     @property
@@ -217,29 +217,29 @@ class Queue(EngineHolder):
         return self.state == "ready" and not self.jobs()
 
     def jobs(self) -> list[Job]:
-        """The one that is being done, then the others in the order in which they will be."""
+        """Return the one that is being done, then the others in the order in which they will be."""
         with self._news:
-            return [*([self.current] if self.current else []), *self._ordered()]
+            return [*([self.current] if self.current else []), *in_order(self._waiting, self._in_front())]
 
     def holds(self, run: Run) -> bool:
-        """Whether a question waits for its document's text, or until pages are chosen that fit."""
+        """Return whether a question waits for its document's text, or until pages are chosen that fit."""
         with self._news:
             return any(job.held and job.run is run for job in self._waiting)
 
     def ahead(self, waiting: Run | Job) -> Ahead | None:
-        """What stands before a question or a reading; None where nothing does."""
+        """Return what stands before a question or a reading; None where nothing does."""
         jobs = [job for job in self.jobs() if job.kind != "trial"]
         place = next((n for n, job in enumerate(jobs) if job is waiting or job.run is waiting), 0)
         return self._estimates.ahead(jobs[:place], self._in_cache)
 
     def pages_read(self, run: Run) -> Ranges:
-        """The pages of its document that are read by now, while a question waits for the others; () where it does not,
+        """Return the pages of its document that are read while a question waits for the others; () where it does not,
         or where its reading cannot make way."""
         job, reading = self._waiting_for(run)
         return self._estimates.pages_read(job, reading) if job and reading else ()
 
     def _waiting_for(self, run: Run) -> tuple[Job | None, Job | None]:
-        """(the job of a question that waits for its document's reading, the job that reads it)."""
+        """Return the job of a question that waits for its document's reading, and the job that reads it."""
         job, current = next((job for job in self.jobs() if job.run is run), None), self.current
         if job is None or job.selection is None or job.kind != "answer" or current is None or not current.opening:
             return None, None
@@ -251,13 +251,7 @@ class Queue(EngineHolder):
             return [(job, job.run) for job in self._waiting if job.run and job.held and job.document == document]
 
     def _prefills_of(self, document: str) -> list[Job]:
-        """That are queued or under way for their own sake."""
         return [job for job in self.jobs() if job.kind == "prefill" and job.document == document]
-
-    def _ordered(self) -> list[Job]:
-        return in_order(self._waiting, self._in_front())
-
-    # -- into line, out of it, and out of the way ---------------------------------------------------------------
 
     def _add_run(self, kind: JobKind, run: Run, request: Request) -> Run:
         run.job = job = Job(kind, run.document, request.selection, request, run)
@@ -268,34 +262,34 @@ class Queue(EngineHolder):
         return run
 
     def _add(self, job: Job) -> None:
-        """Queue what somebody wants; what nobody asked for makes way."""
+        """Queue what somebody wants; trials make way."""
         with self._news:
             for other in self.jobs():
                 if other.kind == "trial" and other.run is not None:
                     if self._withdraw(other):
-                        other.run.state = "stopped"
-                        other.run.heard()
+                        self._end(other, other.run, "stopped")
                     else:
                         self._cancel(other)
             self._put(job)
             self._make_way(job)
 
     def _put(self, job: Job, number: int = 0) -> None:
-        """number: its place; 0 for one behind all others."""
+        """Let a job wait at its place; number: 0 for one behind all others."""
         with self._news:
             job.number = number or next(self._numbers)
             self._waiting.append(job)
             self._news.notify()
 
     def _withdraw(self, job: Job) -> bool:
-        """Take a job back. False: too late, it is being done or done already."""
+        """Take a job back. Return False where it is being done or done already."""
         with self._news:
             found = job in self._waiting
-            self._waiting = [other for other in self._waiting if other is not job]
+            if found:
+                self._waiting.remove(job)
             return found
 
     def _make_way(self, job: Job) -> None:
-        """Pause what is being read for what somebody waits for: where nobody looks at it, or for a short one."""
+        """Pause what is being read for a job that somebody waits for: where nobody looks at it, or for a short one."""
         current = self.current
         if current is None or current.selection is None or job.selection is None:
             return
@@ -306,8 +300,10 @@ class Queue(EngineHolder):
         if current.document != job.document and waited_for and (unseen or passes):
             self._pause(current)
 
+    # -- fate ---------------------------------------------------------------------------------------------------
+
     def _pause(self, job: Job) -> bool:
-        """Have what is being read end at its next chunk, to be gone on with. False: too late, it is nearly done."""
+        """Have a reading end at its next chunk, to be gone on with. Return False where it is nearly done."""
         if job.stage not in PAUSABLE or job.fate:
             return False
         job.fate = Fate.PAUSE
@@ -330,7 +326,7 @@ class Queue(EngineHolder):
 
     def _goes_on(self, job: Job) -> bool:
         """Queue a job again that has only made way: a reading behind all others, a question in its place; where it is
-        to be answered from fewer pages, the reading of all goes on behind it. False: it has ended."""
+        to be answered from fewer pages, the reading of all goes on behind it. Return False where it has ended."""
         with self._news:
             if job.fate is not Fate.PAUSE:
                 return False
@@ -342,7 +338,7 @@ class Queue(EngineHolder):
             return True
 
     def _waits_for_pages(self, job: Job, run: Run) -> bool:
-        """Whether a question of a conversation, whose pages do not fit, waits for others to be chosen."""
+        """Let a question of a conversation, whose pages do not fit, wait for others. Return False where it ends."""
         with self._news:
             waits = bool(run.conversation) and not job.cancelled
             if waits:
@@ -358,15 +354,42 @@ class Queue(EngineHolder):
         self._put(job, job.number if job.run else 0)
         self._changed()
 
+    def _not_read(self, job: Job, why: str) -> None:
+        if job.fate is not Fate.DROP:
+            self.problems[job.document] = why
+
+    def _end(self, job: Job, run: Run, state: RunState, why: str = "") -> None:
+        """Keep what came of a run, then say that it is over: the next question's history is read from what is kept."""
+        if job.kind == "trial":
+            run.state = state
+            return run.heard()
+        run.error = why or run.error if state != "done" else ""  # a stop that came too late
+        if state == "stopped" and self._closing.is_set():
+            state, run.error = "failed", APP_ENDED
+        try:
+            if run.conversation:
+                self._conversations.save_trace(run.id, run.accumulator.trace)
+                self._keep(run, state)
+            elif run.outcome:
+                self._conversations.save_race(run.document, run.question, run.outcome)
+        except Exception:
+            log.exception("an answer could not be kept")
+        finally:
+            run.ended_at, run.state, run.job = time.time(), state, None
+            with self._news:
+                self.counters.add(run)
+            run.heard()
+            self._changed()
+
     # -- the one thread -----------------------------------------------------------------------------------------
 
     def _take(self) -> Job | None:
-        """The next job, as soon as there is one; None once the queue is closed."""
+        """Return the next job, as soon as there is one; None once the queue is closed."""
         with self._news:
-            self._news.wait_for(lambda: self._closing.is_set() or self._ordered())
+            self._news.wait_for(lambda: self._closing.is_set() or self.jobs())
             if self._closing.is_set():
                 return None
-            self.current = self._ordered()[0]
+            self.current = self.jobs()[0]
             self._waiting.remove(self.current)
             return self.current
 
@@ -401,18 +424,14 @@ class Queue(EngineHolder):
         except Exception as error:
             self._not_read(job, self._explain(error))
 
-    def _not_read(self, job: Job, why: str) -> None:
-        if job.fate is not Fate.DROP:
-            self.problems[job.document] = why
-
     def _serve(self, job: Job, run: Run, request: Request) -> None:
-        """Whatever happens, the run ends in one of its end states, or is queued anew."""
+        """Answer or race: whatever happens, the run ends in one of its end states, or is queued anew."""
         state: RunState = "done"
         try:
             run.state = "preparing"
             self._open(job)
             if not run.race and job.selection is not None:
-                self._expect_answers(job.selection)  # again: the process may have ended since, being idle
+                self._index(job.selection)  # again: the process may have ended since, being idle
             for lane in range(len(request.lanes)):
                 if lane:
                     run.accumulators.append(Accumulator(run.ranges))
@@ -431,12 +450,12 @@ class Queue(EngineHolder):
             state, run.error, run.fit = "failed", CHOOSE_PAGES_FIRST, error.fit
         except Exception as error:
             state, run.error, run.cause = "failed", self._explain(error), error.with_traceback(None)
-        judged = not run.race and run.accumulator.text and self.model is not None and self.model.instructions
-        if judged and job.selection is not None:
-            run.support = self._supports.of(job.selection, run.accumulator.text)
-        self._end(run, state)
+        if not run.race and job.selection is not None:
+            run.support = self._supported(job.selection, run.accumulator.text)
+        self._end(job, run, state)
 
     def _try(self, job: Job, run: Run, request: Request) -> None:
+        """Write a trial, where its document still stands in the cache."""
         state: RunState = "stopped"
         try:
             if job.selection is not None and job.selection.same(self._in_cache):
@@ -444,33 +463,9 @@ class Queue(EngineHolder):
                 state = "done"
         except Stopped:
             pass
-        except Exception as error:  # nobody asked, so nobody is told
+        except Exception as error:  # nobody asked, so nobody hears of it
             log.debug("a trial ended: %s", self._explain(error))
-        run.state = state
-        run.heard()
-
-    def _end(self, run: Run, state: RunState, why: str = "") -> None:
-        """Keep what came of it, then say that it is over: the next question's history is read from what is kept."""
-        run.error = why or run.error if state != "done" else ""  # a stop that came too late
-        if state == "stopped" and self._closing.is_set():
-            state, run.error = "failed", APP_ENDED
-        try:
-            if run.conversation:
-                self._conversations.save_trace(run.id, run.accumulator.trace)
-                self._keep(run, state)
-            elif run.outcome:
-                self._conversations.save_race(run.document, run.question, run.outcome)
-        except Exception:
-            log.exception("an answer could not be kept")
-        finally:
-            run.ended_at, run.state, run.job = time.time(), state, None
-            self.counters.add(run)
-            run.heard()
-            self._changed()
-
-    def _keep(self, run: Run, state: str) -> None:
-        self._conversations.save(run.id, text=run.accumulator.text, token_ids=tuple(run.accumulator.token_ids),
-                                 state=state, error=run.error, result=run.kept(self.model.name if self.model else ""))
+        self._end(job, run, state)
 
     def _explain(self, error: Exception) -> str:
         text = super()._explain(error)
@@ -480,7 +475,10 @@ class Queue(EngineHolder):
 
     def _poll(self) -> None:
         while not self._closing.wait(POLL_EVERY):
-            self._conversations.settle()
+            try:
+                self.on_poll()
+            except Exception:  # the engine must be looked after whatever happens
+                log.exception("a poll failed")
             if self._look_after_engine():
                 self._add(Job("engine"))
 

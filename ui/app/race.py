@@ -1,4 +1,4 @@
-"""A race's lanes, and what there is to say about it, as plain JSON. Pure; the replay itself runs in the browser."""
+"""A race's lanes and their comparison as plain JSON. Pure; the replay itself runs in the browser."""
 
 from __future__ import annotations
 
@@ -29,12 +29,11 @@ CONTEXT = 60  # characters shown on either side of the first difference
 
 
 def lanes(settings: Settings, third: str = "") -> tuple[tuple[str, SpeculationConfig], ...]:
-    """Plain decoding, TriForce with these settings, and TriForce with some of them changed: "gamma2=6, ngram=off".
+    """Return plain decoding, TriForce with these settings, and TriForce with some of them changed, as in "gamma2=6".
 
-    All with the verifier whose words the seed alone decides. Raises ConfigError."""
+    All use the verifier whose words the seed alone decides. Raises ConfigError."""
     fast = settings.speculation(engine="triforce", verifier="coupled")
-    found = [(LANES[0], settings.speculation(engine="autoregressive", verifier="coupled")),
-             (LANES[1], fast)]
+    found = [(LANES[0], settings.speculation(engine="autoregressive", verifier="coupled")), (LANES[1], fast)]
     if third.strip():
         changes = _changes(third)
         name = next((label for label, text in THIRD if _changes(text) == changes), third.strip())
@@ -55,7 +54,7 @@ def _changes(text: str) -> dict[str, Any]:
 
 def compare(answers: Sequence[Accumulator], model: ModelInfo | None,
             names: Sequence[str] = LANES) -> dict[str, Any]:
-    """Lanes for the replay; of each its speed-up over the first (plain decoding) and whether the words are the same."""
+    """Return the lanes for the replay, each with its speed-up over the first and whether its words are the same."""
     made: list[dict[str, Any]] = [
         {"name": name, "text": answer.text, "marks": thin(answer.marks), "figures": asdict(answer.figures()),
          "same": answer.token_ids == answers[0].token_ids, "round": round_cost(answer)}
@@ -67,14 +66,13 @@ def compare(answers: Sequence[Accumulator], model: ModelInfo | None,
         "lanes": made, "speedup": made[1]["speedup"], "same": made[1]["same"],
         "difference": None if made[1]["same"] else difference(answers[0], answers[1], model),
         "model": model.name if model else "",
-        "dtype": model.dtype if model else "",
-        "device": model.device if model else "",
+        **{name: getattr(model, name) if model else "" for name in ("dtype", "device")},
     }
 
 
 def plain_rate(kept: Mapping[str, Any] | None, question: str, result: Mapping[str, Any]) -> float:
-    """Tokens per second of plain decoding in a document's last race, where it ran on an answer's question, pages and
-    model; 0 where it did not. result: the answer's."""
+    """Return the tokens per second of plain decoding in a document's last race; 0 where that did not run on the
+    answer's question, pages and model. result: the answer's."""
     if kept is None or kept["question"] != question or kept["model"] != result.get("model"):
         return 0.0
     if "ranges" not in kept or [*map(list, kept["ranges"])] != [*map(list, result.get("ranges", ()))]:
@@ -83,7 +81,7 @@ def plain_rate(kept: Mapping[str, Any] | None, question: str, result: Mapping[st
 
 
 def round_cost(answer: Accumulator) -> dict[str, float]:
-    """Mean milliseconds of a round: in the full pass, and in all else that it took."""
+    """Return the mean milliseconds of a round: in the full pass, and in everything else."""
     spent = [stages for _, _, stages, *_ in answer.trace.rounds]
     full = sum(stages.get("verify", 0.0) for stages in spent)
     rounds = max(len(spent), 1)
@@ -91,7 +89,7 @@ def round_cost(answer: Accumulator) -> dict[str, float]:
 
 
 def difference(plain: Accumulator, fast: Accumulator, model: ModelInfo | None) -> dict[str, Any]:
-    """Where two answers part, and the likeliest reason."""
+    """Return where two answers part, and the likeliest reason."""
     token = next(index for index, (a, b) in enumerate(zip_longest(plain.token_ids, fast.token_ids)) if a != b)
     start = next((i for i, (a, b) in enumerate(zip(plain.text, fast.text, strict=False)) if a != b),
                  min(len(plain.text), len(fast.text)))
@@ -101,15 +99,13 @@ def difference(plain: Accumulator, fast: Accumulator, model: ModelInfo | None) -
         "before": plain.text[max(0, start - CONTEXT) : start],
         "plain": plain.text[start : start + CONTEXT],
         "fast": fast.text[start : start + CONTEXT],
-        "why": DIFFERS_EXACT if exact else DIFFERS_ROUNDING.format(
-            dtype=model.dtype if model else "?"),
+        "why": DIFFERS_EXACT if exact else DIFFERS_ROUNDING.format(dtype=model.dtype if model else "?"),
     }
 
 
 def thin(marks: Sequence[tuple[float, int]], most: int = 600) -> list[tuple[float, int]]:
-    """At most ``most`` of the (seconds, characters) marks, the last one always among them."""
-    step = max(1, -(-len(marks) // most))
-    kept = [(round(t, 3), n) for t, n in marks[::step]]
+    """Return at most ``most`` of the (seconds, characters) marks and the last one."""
+    kept = [*marks[:: max(1, -(-len(marks) // most))]]
     if marks and kept[-1][1] != marks[-1][1]:
-        kept.append((round(marks[-1][0], 3), marks[-1][1]))
-    return kept
+        kept.append(marks[-1])
+    return [(round(seconds, 3), characters) for seconds, characters in kept]

@@ -1,4 +1,4 @@
-"""What a person can do, as verbs on one object: panels call these, tests too. Knows neither Gradio nor HTML."""
+"""The verbs of a person, on one object: panels call them, tests too. Knows neither Gradio nor HTML."""
 
 from __future__ import annotations
 
@@ -10,25 +10,22 @@ from pathlib import Path
 from triforce_core import EngineConfig, PageImages, TriForceError, page_ranges, ranges_text
 
 from . import settings as settings_store
-from .collection import DocumentCollection
-from .context_budget import ContextUse, conversation_tokens
+from .context_budget import ContextUse, DocumentCollection, conversation_tokens
 from .conversations import Conversations
 from .database import Database
-from .engines import Engine
+from .engine_holder import Engine
 from .extraction import Reader, TextExtractor
 from .folders import Folders
-from .instructions import Instructions
 from .jobs import Selection
-from .library import PART_MISSING, Entry, Library
-from .models import Models
-from .questions import Questions, Refusal
+from .library import PART_MISSING, Entry, Library, Snapshots
+from .models import Models, remembered
+from .questions import Instructions, Questions, Refusal
 from .queue import Queue
 from .quotes import QuoteFinders
 from .runs import Run, RunStore
 from .settings import Settings
-from .snapshots import Snapshots
 from .suggestions import Suggestions
-from .tab_view import LISTED, TabView, TabViews
+from .tab_view import TabView, TabViews
 from .trash import Trash
 
 NOT_ADDED = "Not added"
@@ -48,14 +45,13 @@ RACE_IS_LOCAL = "A race needs the engine of this machine"
 RACE_IS_LOCAL_MORE = "A remote server decodes in one way only. Start without --engine remote to race."
 
 
-# large: the one place that makes the parts of the state and knows them all
 class Services:
     """The whole app without a screen: documents in, questions in, runs out."""
 
     def __init__(self, folders: Folders, make_engine: Callable[[EngineConfig], Engine], config: EngineConfig,
                  read: Reader, *, fixed: Collection[str] = (), plain: bool = False,
                  sends_to: str = "", models_unused: str = "") -> None:
-        """fixed: what the command line chose of ENGINE_SETTINGS, so that the settings tab cannot. plain: --engine
+        """fixed: those of ENGINE_SETTINGS that the command line chose, so that the settings tab cannot. plain: --engine
         autoregressive. sends_to: the server that gets documents and questions; "" for none, they stay here.
         models_unused: why no model of this machine can be loaded, "" where they can."""
         self.folders, self._fixed, self._plain, self.sends_to = folders, fixed, plain, sends_to
@@ -64,18 +60,17 @@ class Services:
         self.library = Library(self.database, folders.library)
         self.conversations = Conversations(self.database)
         self.conversations.interrupted(CUT_SHORT)
-        self.runs = RunStore()
-        self.finders = QuoteFinders()
-        self.pages = PageImages()
+        self.runs, self.views = RunStore(), TabViews()
+        self.finders, self.pages = QuoteFinders(), PageImages()
         self.settings = settings_store.load(folders.settings)
-        self.models = Models(folders.model, lambda: dataclasses.replace(self.queue.config, **self._forms))
         self._forms = {"weights": config.weights, "kv": config.kv}  # as the command line says
         if "model" not in fixed:
-            config = self.models.remembered(config)
-        self.views = TabViews()
+            config = remembered(folders.model, config)
+        self.models = Models(folders.model, lambda: dataclasses.replace(self.queue.config, **self._forms))
         self.queue = Queue(make_engine, self._with_settings(config), self.library, self.conversations, self.runs,
-                         self.views.documents)
-        self.instructions = Instructions(self.conversations, lambda: self.queue.model)
+                           self.views.documents)
+        self.queue.on_poll = self._poll
+        self.instructions = Instructions(self.conversations, self.queue)
         self.questions = Questions(self.library, self.conversations, self.instructions, self.queue, self.runs)
         self.snapshots = Snapshots(folders.saved_readings, config.saved_quota_bytes)
         self.removed_readings = self.snapshots.remove_dead()  # how many, and their bytes
@@ -89,7 +84,7 @@ class Services:
         self.opening: str | None = None  # document that a first tab shows (from the command line)
 
     def start(self, files: Sequence[Path], sample: Path | None = None) -> list[str]:
-        """Start the engine and add what was given; sentences about what could not be added."""
+        """Start the engine and add these files. Return sentences about those that could not be added."""
         self.queue.start()
         if sample and not self.folders.settings.exists() and not self.library.entries():
             self.library.add(sample, SAMPLE_NAME)
@@ -115,8 +110,12 @@ class Services:
         self.extractor.close()
         self.pages.close()
         self.queue.close()
-        self.trash.close()
+        self.trash.empty()
         self.conversations.close()
+
+    def _poll(self) -> None:
+        self.conversations.settle()
+        self.trash.expire()
 
     # -- documents
 
@@ -127,12 +126,10 @@ class Services:
             return
         if entry.parts and self.library.document(document) is None:
             raise Refusal(PART_MISSING)
-        if entry.state in ("new", "failed") or (entry.state == "ready" and self.library.document(document) is None):
-            self.extractor.extract(document, then_read=True)
-        elif entry.state == "ready":
+        if entry.state == "ready" and self.library.document(document) is not None:
             self.queue.read(self.questions.selection(entry))
             self.questions.text_is_there(document)
-        elif entry.state == "extracting":
+        elif entry.state != "locked":
             self.extractor.extract(document, then_read=True)
 
     def open(self, view: TabView, document: str) -> None:
@@ -143,10 +140,7 @@ class Services:
         if document not in self.views.documents():
             self.queue.comes_to_front(document)
         self.views.add(view)
-        view.document, view.conversation = document, newest[0].id if newest else None
-        view.listed = LISTED
-        view.page, view.spot, view.choosing, view.picking, view.notice = None, (), None, None, None
-        view.editing, view.renaming, view.sought, view.instructing, view.system = None, False, "", False, ""
+        view.show(document, newest[0].id if newest else None)
         self.library.touch(document)
         self.read(document)
 
@@ -181,7 +175,7 @@ class Services:
             self.extractor.extract(view.document, password=password, then_read=True)
 
     def delete(self, view: TabView, document: str) -> None:
-        """``undo`` brings it back for a moment. Raises Refusal where it is part of what is read together."""
+        """Delete a document; ``undo`` brings it back for a moment. Raises Refusal where it is part of another."""
         entry, holding = self.library.get(document), self.library.holding(document)
         if entry is None:
             return
@@ -198,7 +192,7 @@ class Services:
             view.document = view.conversation = view.page = view.choosing = None
 
     def delete_conversation(self, view: TabView, conversation: str) -> None:
-        """``undo`` brings it back for a moment."""
+        """Delete a conversation; ``undo`` brings it back for a moment."""
         run = self.runs.of_conversation(conversation)
         if run:
             self.queue.stop(run, CONVERSATION_DELETED)
@@ -218,17 +212,17 @@ class Services:
             view.conversation = item.id
 
     def _erase(self, entry: Entry) -> None:
-        """A document in the trash, for good."""
+        """Delete a document in the trash for good."""
         self.snapshots.delete(entry.readings)
         self.library.delete(entry.id, hidden=True)
 
     def delete_snapshots(self, document: str) -> None:
-        """Delete what was saved of a document, its snapshots; the document stays, also in the cache if it is there."""
+        """Delete a document's snapshots; the document stays, also in the cache if it is there."""
         entry = self.library.get(document)
         if entry is None:
             return
         self.snapshots.delete(entry.readings)
-        self.library.update(document, readings="[]")
+        self.library.update(document, readings=())
         if self.queue.open_key is None or self.queue.open_key[0] != document:
             self.library.update(document, read_seconds=None, read_with="")
 
@@ -237,8 +231,8 @@ class Services:
         self.queue.cancel_prefill(document)
 
     def choosing(self, view: TabView) -> Entry | None:
-        """The document of which pages are being chosen: because somebody wants to, or because it is too long. None
-        while documents are picked: one box is open at a time."""
+        """Return the document of which pages are being chosen, on request or because it is too long; None while
+        documents are picked: one box is open at a time."""
         entry = self.library.get(view.document)
         if entry is None or entry.state != "ready" or view.picking is not None:
             return None
@@ -255,7 +249,7 @@ class Services:
         self.read(entry.id)
 
     def phase(self, entry: Entry) -> str:
-        """Where a document stands: one of ``library_words.PHASES``."""
+        """Return where a document stands: one of ``library.PHASES``."""
         if entry.id in self.extractor.extractions:
             return "extracting"
         if entry.state in ("locked", "failed"):
@@ -279,14 +273,14 @@ class Services:
     # -- questions
 
     def ask(self, view: TabView, question: str) -> Run | None:
-        """Queue a question in the view's conversation (a new one if there is none). Raises Refusal."""
+        """Queue a question in the view's conversation, or a new one if there is none. Raises Refusal."""
         run = self.questions.ask(view, question, self.resolved_settings())
         if run is not None and self.queue.holds(run):
             self.read(run.document)  # whoever only added it did not want to hear of its text
         return run
 
     def context_use(self, view: TabView) -> ContextUse | None:
-        """How full the context is with the open document and conversation; None where that is not known."""
+        """Return how full the context is with the open document and conversation; None where that is not known."""
         entry, model = self.library.get(view.document), self.queue.model
         opened = self.queue.opened.get(view.document or "")
         tokens = opened.tokens if opened and self.queue.open_key == (view.document, entry and entry.ranges) else (
@@ -298,16 +292,15 @@ class Services:
                           self.settings.max_new_tokens)
 
     def continue_anew(self, view: TabView) -> None:
-        """A new conversation that begins with the last exchanges of this one, as many as leave half of the room free.
-        Raises Refusal while an answer is being written."""
+        """Begin a conversation with the last exchanges of this one (``Questions.continue_anew``)."""
         self.questions.continue_anew(view, self.context_use(view))
 
     def ask_again(self, view: TabView, answer: str) -> Run | None:
-        """The same question in the place of an answer, with another seed; the old answer stays. Raises Refusal."""
+        """Ask the same question in the place of an answer, with another seed. Raises Refusal."""
         return self.questions.ask_again(view, answer, self.resolved_settings())
 
     def find(self, view: TabView, conversation: str, answer: str) -> None:
-        """Show what search found: the document, the conversation, and the branch with the answer."""
+        """Show a search hit: the document, the conversation, and the branch with the answer."""
         talk = self.conversations.get(conversation)
         if talk is None:
             return
@@ -326,7 +319,7 @@ class Services:
             self.queue.answer_from(run, Selection(run.document, document, pages))
 
     def race(self, view: TabView, question: str, third: str = "") -> Run:
-        """third: what a third lane changes of the settings (``race.lanes``). Raises Refusal and ConfigError."""
+        """Race a question (``Questions.race``). Raises Refusal and ConfigError."""
         if self.sends_to:
             raise Refusal(RACE_IS_LOCAL, remedy=RACE_IS_LOCAL_MORE)
         return self.questions.race(view, question, self.settings, third)
@@ -338,20 +331,18 @@ class Services:
             self.queue.stop(run)
 
     def running(self, view: TabView) -> Run | None:
-        """The answer that is being written in the conversation on the screen."""
+        """Return the answer that is being written in the conversation on the screen."""
         return self.runs.of_conversation(view.conversation) if view.conversation else None
 
     def active_run(self, view: TabView) -> Run | None:
-        answer = self.running(view)
-        if answer:
-            return answer
+        """Return the answer or the race that is being written and that this view shows."""
         race = self.runs.race_of(view.document)
-        return race if race and not race.ended else None
+        return self.running(view) or (race if race and not race.ended else None)
 
     # -- settings
 
     def keep(self, settings: Settings) -> bool:
-        """Keep settings; True if the engine restarts for them."""
+        """Keep settings. Return whether the engine restarts for them."""
         self.settings = settings
         settings_store.save(self.folders.settings, settings)
         config = self._with_settings(self.queue.config)
@@ -360,8 +351,8 @@ class Services:
         return restarts
 
     def use_model(self, model: str, draft: str, weights: str = "", kv: str = "") -> None:
-        """Load another model: the engine restarts with it, after what it is doing; everything else stays. weights, kv:
-        how they are kept in memory; "": as the command line says. Raises Refusal."""
+        """Load another model: the engine restarts with it, after its present job. weights, kv: how they are kept in
+        memory; "": as the command line says. Raises Refusal."""
         if self.models_unused:
             raise Refusal(self.models_unused)
         self.models.keep(model, draft, weights, kv)
@@ -379,6 +370,6 @@ class Services:
         return dataclasses.replace(config, **chosen)
 
     def _read_text(self, document: str) -> None:
-        """The text that somebody waits for has been taken out."""
+        """Read a document whose text has been taken out for somebody who waits for it."""
         if self.library.document(document) is not None:  # it may have been deleted meanwhile
             self.read(document)

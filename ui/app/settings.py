@@ -1,4 +1,4 @@
-"""What a person can turn on the settings tab: checked, kept in a file, and handed to the engine as its own values."""
+"""The settings tab's values: checked, kept in a file, and handed to the engine as its own."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ DTYPES = ("auto", "float32")
 ENGINE_SETTINGS = ("mode", "dtype")  # the engine starts anew with them
 AUTO_OR_WHOLE = ("gamma1", "gamma2", "budget")
 WHOLE = ("max_new_tokens", "seed", "chunk_size")
+SPECULATION = (*AUTO_OR_WHOLE, "chunk_size", "retrieval_weights", "ngram", "quotes")
 ALTERNATIVES = 3  # likeliest tokens that are kept beside each one
 
 _SPECULATE: dict[str, Any] = {"engine": "auto", "gamma1": "auto", "gamma2": "auto", "budget": "auto"}
@@ -75,54 +76,54 @@ class Settings:
     dtype: str = "auto"
 
     def preset(self, name: str) -> Settings:
-        """These settings with a preset's in their place; the seed, the lengths and the engine's stay."""
+        """Return these settings with a preset's in their place; the seed, the lengths and the engine's stay."""
         return replace(self, **PRESETS[name])
 
     def __post_init__(self) -> None:
-        if self.engine not in ENGINES:
-            raise ConfigError(f"engine is {self.engine!r}", allowed=", ".join(ENGINES))
-        if self.mode not in MODES:
-            raise ConfigError(f"mode is {self.mode!r}", allowed=", ".join(MODES))
-        if self.dtype not in DTYPES:
-            raise ConfigError(f"dtype is {self.dtype!r}", allowed=", ".join(DTYPES))
-        if self.details not in ("on", "off"):
-            raise ConfigError(f"details is {self.details!r}", allowed="on, off")
+        for name, allowed in (("engine", ENGINES), ("mode", MODES), ("dtype", DTYPES), ("details", ("on", "off"))):
+            if getattr(self, name) not in allowed:
+                raise ConfigError(f"{name} is {getattr(self, name)!r}", allowed=", ".join(allowed))
         self.sampling()
         self.speculation()
 
     def sampling(self, *, details: bool = True) -> SamplingParams:
-        """details: as the setting says; False where nobody will look at them."""
+        """Return the engine's sampling values. details: False where nobody will look at them."""
         alternatives = ALTERNATIVES if details and self.details == "on" else 0
         return SamplingParams(temperature=self.temperature, top_p=self.top_p, seed=self.seed,
                               max_new_tokens=self.max_new_tokens, alternatives=alternatives)
 
     def speculation(self, *, engine: str | None = None, verifier: str = "rejection") -> SpeculationConfig:
-        """auto means TriForce: the engine itself says on every answer whether it helped."""
+        """Return the engine's values; "auto" means TriForce, which says on every answer whether it helped."""
         chosen = engine or self.engine
-        return SpeculationConfig(
-            engine="triforce" if chosen == "auto" else chosen, verifier=verifier, gamma1=self.gamma1,
-            gamma2=self.gamma2, budget=self.budget, chunk_size=self.chunk_size,
-            retrieval_weights=self.retrieval_weights, ngram=self.ngram, quotes=self.quotes)
+        same = {name: getattr(self, name) for name in SPECULATION}
+        return SpeculationConfig(engine="triforce" if chosen == "auto" else chosen, verifier=verifier, **same)
 
 
 def from_form(values: Mapping[str, Any]) -> Settings:
-    """What stands in the form -> Settings. Raises ConfigError, one sentence that names the setting."""
-    made: dict[str, Any] = {}
-    for name, value in values.items():
-        label = SETTINGS[name][0]
-        if name in AUTO_OR_WHOLE:
-            made[name] = _auto_or_whole(label, value)
-        elif name in WHOLE:
-            made[name] = _whole(label, value)
-        elif name in ("temperature", "top_p"):
-            made[name] = _number(label, value)
-        else:
-            made[name] = value
-    return Settings(**made)
+    """Return the settings of a filled form. Raises ConfigError, one sentence that names the setting."""
+    return Settings(**{name: _read(name, value) for name, value in values.items()})
+
+
+def _read(name: str, value: Any) -> Any:
+    automatic = name in AUTO_OR_WHOLE
+    if automatic and str(value).strip().lower() in ("auto", ""):
+        return "auto"
+    if not automatic and name not in (*WHOLE, "temperature", "top_p"):
+        return value
+    whole = automatic or name in WHOLE
+    try:
+        number = float(value)
+        if whole and number != int(number):
+            raise ValueError
+    except (TypeError, ValueError, OverflowError) as error:
+        shown = NOTHING if value is None or value == "" else repr(value)
+        allowed = (A_WHOLE_NUMBER if whole else A_NUMBER) + (" " + OR_AUTO if automatic else "")
+        raise ConfigError(f"{SETTINGS[name][0]} is {shown}", allowed=allowed) from error
+    return int(number) if whole else number
 
 
 def load(path: Path) -> Settings:
-    """The kept settings; one that is unknown or no longer allowed falls back to its default."""
+    """Return the kept settings; one that is unknown or no longer allowed falls back to its default."""
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -140,31 +141,5 @@ def load(path: Path) -> Settings:
 
 
 def save(path: Path, settings: Settings) -> None:
-    """Raises NotEnoughDiskError, FolderError."""
+    """Keep settings. Raises NotEnoughDiskError, FolderError."""
     write_private(path, json.dumps(asdict(settings), indent=2))
-
-
-def _auto_or_whole(label: str, value: Any) -> int | str:
-    text = str(value).strip().lower()
-    return "auto" if text in ("auto", "") else _whole(label, text, " " + OR_AUTO)
-
-
-def _whole(label: str, value: Any, more: str = "") -> int:
-    try:
-        number = float(value)
-        if number != int(number):
-            raise ValueError
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ConfigError(f"{label} is {_shown(value)}", allowed=A_WHOLE_NUMBER + more) from error
-    return int(number)
-
-
-def _number(label: str, value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"{label} is {_shown(value)}", allowed=A_NUMBER) from error
-
-
-def _shown(value: Any) -> str:
-    return NOTHING if value is None or value == "" else repr(value)

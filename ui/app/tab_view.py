@@ -15,14 +15,13 @@ LISTED = 100  # conversations in the list; as many more on demand
 class TabView:
     """What one browser tab looks at. Handlers change it, the tab's painter draws it.
 
-    page: the open one, counted from 1. spot: the places marked in the document. openings: how often one was opened
-    from outside the page view. traced: the answer shown token by token. editing: the answer whose question is being
-    reworded. renaming: the conversation. instructing: its instructions are being written. system: those of a
-    conversation that nothing was asked in yet. sought: words searched for in all conversations. listed: how many
-    of the document's conversations are. choosing: pages
-    are being chosen, as typed so far. picking: documents are, to be read together. notice: (kind, title, text).
-    asked: how often the browser went to an address, as it tells, and the view followed it. stepping: held while it
-    does."""
+    page: the open one, counted from 1. spot: the places marked in it. openings: how often one was opened from outside
+    the page view. traced: the answer shown token by token. editing: the answer whose question is being reworded.
+    renaming, instructing: a box of the conversation is open. system: instructions of a conversation that nothing was
+    asked in yet. sought: words searched for. listed: how many of the document's conversations are. choosing: pages, as
+    typed so far. picking: documents to be read together. notice: (kind, title, text). asked: how many of the
+    browser's visits to an address the view has followed; stepping: held meanwhile. watcher: the loop that draws this
+    tab; None while the tab sleeps."""
 
     document: str | None = None
     conversation: str | None = None
@@ -41,11 +40,18 @@ class TabView:
     notice: tuple[str, str, str] | None = None
     asked: int = 0
     stepping: threading.Lock = field(default_factory=threading.Lock, repr=False)
-    watcher: object = None  # the loop that draws this tab; None while the tab sleeps
+    watcher: object = None
+
+    def show(self, document: str | None, conversation: str | None) -> None:
+        """Turn to another document: every box is closed."""
+        self.document, self.conversation = document, conversation
+        self.listed, self.page, self.spot, self.sought, self.system = LISTED, None, (), "", ""
+        self.choosing = self.picking = self.notice = self.editing = None
+        self.renaming = self.instructing = False
 
 
 class TabViews:
-    """Those of all tabs, as long as they are there."""
+    """The views of all tabs, as long as they are there."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -57,6 +63,6 @@ class TabViews:
         return view
 
     def documents(self) -> set[str]:
-        """That somebody has open in front."""
+        """Return the documents that somebody has open in front."""
         with self._lock:
             return {view.document for view in self._known if view.document}

@@ -1,17 +1,26 @@
-"""Browser tabs: what each looks at, from its load until it is closed."""
+"""Browser tabs from their load until they are closed, and the part of their address behind '#'.
+
+``document=3f1c09ab77e2&conversation=9d…&page=17&at=17:120-188``: ids are the beginnings of those in the library,
+``page`` counts from 1 in the document, ``at`` marks a passage. ``page=17`` alone means a page of the open document.
+"""
 
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import parse_qs
 
-from .address import visit
+from .library import Entry
+from .quotes import places, spot
 from .services import Services
 from .tab_view import TabView
 
-SET_ASIDE_TITLE = "The database was damaged"
-SET_ASIDE = ("It was set aside as {path}; nothing in it was deleted. The app begins with a new one: add your documents "
-             "again.")
+NO_DOCUMENT = "That document is not in this library"
+NO_DOCUMENT_MORE = "The link may come from another library, or the document was deleted. Open one on the left."
+NO_CONVERSATION = "That conversation is not here"
+NO_CONVERSATION_MORE = ("It was deleted, or the link comes from another library. The document's other conversations "
+                        "are on the left.")
 
+LETTERS = 12  # of an id: one library has no two documents that begin alike
 MOST_TABS = 256  # views kept, those of tabs that were closed asleep among them
 
 
@@ -19,15 +28,14 @@ class Tabs:
     """The views of all open browser tabs, by Gradio's session id."""
 
     def __init__(self, services: Services, notice: tuple[str, str, str] | None = None) -> None:
-        """notice: for the first tab that is opened, where there is nothing worse to tell."""
+        """notice: for the first tab that is opened, where no database was set aside."""
         self._services = services
         self._views: dict[str, TabView] = {}
         aside = services.database.set_aside
-        self._first_notice = ("warn", SET_ASIDE_TITLE,
-                              SET_ASIDE.format(path=aside)) if aside else notice
+        self._first_notice = ("warn", *aside) if aside else notice
 
     def open(self, session: str, remembered: Any) -> TabView:
-        """The view of a tab that was just loaded: what this browser showed last, if it still exists."""
+        """Return the view of a tab that was just loaded: what this browser showed last, if it still exists."""
         view, known = self.get(session), remembered if isinstance(remembered, dict) else {}
         view.notice, self._first_notice = self._first_notice, None
         if known.get("address"):
@@ -59,3 +67,50 @@ class Tabs:
 
     def close(self, session: str) -> None:
         self._views.pop(session, None)
+
+
+def of_view(view: TabView) -> str:
+    """Return the address of what a tab shows; "" where no document is open."""
+    if not view.document:
+        return ""
+    parts = [f"document={view.document[:LETTERS]}"]
+    parts += [f"conversation={view.conversation[:LETTERS]}"] if view.conversation else []
+    parts += [f"page={view.page}"] if view.page else []
+    parts += [f"at={spot(view.spot)}"] if view.page and view.spot else []
+    return "&".join(parts)
+
+
+def visit(services: Services, view: TabView, address: str, read: bool = True) -> None:
+    """Show what an address names, with a notice where it is not there. read: put the document into the cache."""
+    named = {name: values[-1] for name, values in parse_qs(address, separator="&").items()}
+    entry = _document(services, view, named)
+    if entry is None:
+        view.document = view.conversation = view.page = None
+        if "document" in named:
+            view.notice = ("info", NO_DOCUMENT, NO_DOCUMENT_MORE)
+        return
+    if entry.id != view.document:
+        if read:
+            services.open(view, entry.id)
+        view.document = entry.id
+    view.editing, view.renaming, view.instructing = None, False, False
+    if "conversation" in named:
+        begin = named["conversation"]
+        view.conversation = next((talk.id for talk in services.conversations.of(entry.id)
+                                  if len(begin) >= LETTERS and talk.id.startswith(begin)), None)
+        if view.conversation is None:
+            view.notice = ("info", NO_CONVERSATION, NO_CONVERSATION_MORE)
+    elif "document" in named:
+        view.conversation = None
+    page = named.get("page", "")
+    view.page = int(page) if page.isdecimal() and len(page) < 7 and 1 <= int(page) <= entry.pages else None
+    view.spot = places(named.get("at", "")) if view.page else ()
+    view.openings += 1
+
+
+def _document(services: Services, view: TabView, named: dict[str, str]) -> Entry | None:
+    if "document" not in named:
+        return services.library.get(view.document) if "page" in named else None
+    begin = named["document"]
+    return next((entry for entry in services.library.entries()
+                 if len(begin) >= LETTERS and entry.id.startswith(begin)), None)

@@ -1,12 +1,11 @@
-"""What was deleted and can be brought back: hidden everywhere for a moment, then gone for good.
+"""Deleted documents and conversations that can be brought back: hidden everywhere for a moment, then gone for good.
 
-What is in the trash stands in the database alone, so a reload shows it and an end of the app is final.
+The trash stands in the database alone, so a reload shows it and an end of the app is final.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,19 +32,18 @@ class Deleted:
 
 
 class Trash:
-    """Any thread. erase: of a document in the trash, everything that is kept."""
+    """Hides, restores and forgets. Any thread may call."""
 
     def __init__(self, library: Library, conversations: Conversations, erase: Callable[[Entry], None],
                  seconds: float = SECONDS) -> None:
+        """erase: deletes everything that is kept of a document in the trash."""
         self._library, self._conversations, self._erase = library, conversations, erase
         self.seconds = seconds
-        self._lock = threading.Lock()
-        self._timers: set[threading.Timer] = set()
         self._items: tuple[Deleted, ...] = ()
         self._seen: object = None
 
     def items(self) -> tuple[Deleted, ...]:
-        """The last deleted first."""
+        """Return what can be brought back, the last deleted first."""
         now = self._library.version, self._conversations.version
         if now != self._seen:
             found = [Deleted("document", entry.id, entry.title or entry.name, entry.id, entry.deleted_at or 0.0)
@@ -57,29 +55,22 @@ class Trash:
 
     def put(self, kind: Literal["document", "conversation"], key: str) -> None:
         (self._library.hide if kind == "document" else self._conversations.hide)(key)
-        timer = threading.Timer(self.seconds, self._expired)
-        timer.daemon = True
-        with self._lock:
-            self._timers = {each for each in self._timers if each.is_alive()} | {timer}
-        timer.start()
 
     def restore(self, item: Deleted) -> None:
         (self._library.restore if item.kind == "document" else self._conversations.restore)(item.id)
 
-    def empty(self, until: float | None = None, of: str | None = None) -> None:
-        """Forget for good what was deleted up to then (None: all). of: this document alone."""
+    def expire(self) -> None:
+        """Forget for good what has been here for its time."""
+        until = time.time() - self.seconds
         for item in self.items():
-            if (until is None or item.at <= until) and of in (None, item.id):
+            if item.at <= until:
                 self._forget(item)
 
-    def close(self) -> None:
-        with self._lock:
-            for timer in self._timers:
-                timer.cancel()
-        self.empty()
-
-    def _expired(self) -> None:
-        self.empty(time.time() - self.seconds + 0.05)
+    def empty(self, of: str | None = None) -> None:
+        """Forget everything for good. of: this document alone."""
+        for item in self.items():
+            if of in (None, item.id):
+                self._forget(item)
 
     def _forget(self, item: Deleted) -> None:
         try:
@@ -88,5 +79,5 @@ class Trash:
             for entry in self._library.hidden():
                 if entry.id == item.id:
                     self._erase(entry)
-        except TriForceError:  # a full disk; it stays hidden, and the next start tries again
+        except TriForceError:  # a full disk; it stays hidden, and the next poll or start tries again
             log.warning("what was deleted could not be removed yet")

@@ -1,4 +1,4 @@
-/* The address names what is shown (ui/app/address.py): Back and Forward lead through it, and a reload, a bookmark and a
+/* The address names what is shown (ui/app/tabs.py): Back and Forward lead through it, and a reload, a bookmark and a
    link find it again. Python says what is shown; what the browser goes to is told to Python. */
 (() => {
   'use strict';

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import gradio as gr
 
-from ..app.address import of_view, visit
 from ..app.services import Services
 from ..app.tab_view import TabView
+from ..app.tabs import of_view, visit
 from .html import APP, esc
 from .panel import Panel, block
 

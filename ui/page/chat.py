@@ -11,13 +11,13 @@ import gradio as gr
 
 from triforce_core import Document
 
+from ..app.accumulator import Trace
 from ..app.conversations import Answer
 from ..app.race import plain_rate
 from ..app.runs import Run
 from ..app.services import SAMPLE_NAME, Services
 from ..app.tab_view import TabView
 from ..app.tabs import Tabs
-from ..app.trace import Trace
 from . import citations, page_names, provenance, transcript
 from .citations import Citations
 from .conversations import editing_note

@@ -9,8 +9,7 @@ from typing import Any
 import gradio as gr
 
 from ..app.context_budget import ContextUse
-from ..app.conversations import Conversation
-from ..app.search import Hit, search
+from ..app.conversations import Conversation, Hit
 from ..app.services import Services
 from ..app.tab_view import TabView
 from ..app.tabs import Tabs
@@ -149,7 +148,7 @@ def editing_note() -> gr.HTML:
 
 def results(services: Services, view: TabView) -> str:
     titles = {entry.id: entry.title or entry.name for entry in services.library.entries()}
-    return found(search(services.database, services.conversations, view.sought), titles, view.sought)
+    return found(services.conversations.search(view.sought), titles, view.sought)
 
 
 def panels(services: Services) -> list[Panel]:

@@ -8,7 +8,8 @@ import gradio as gr
 
 from triforce_core import DocumentOpened, LoadProgress
 
-from ..app.collection import Weighing
+from ..app.context_budget import Weighing
+from ..app.engine_holder import SILENT_LIMIT
 from ..app.extraction import Extraction
 from ..app.jobs import Job
 from ..app.library import PHASES, Entry
@@ -16,7 +17,6 @@ from ..app.questions import ONE_AT_A_TIME
 from ..app.services import NEW_TALK, Services
 from ..app.tab_view import TabView
 from ..app.tabs import Tabs
-from ..app.watchdog import SILENT_LIMIT
 from . import number_format as fmt
 from .engine import ENGINE_FAILED, SILENT, SILENT_TITLE
 from .html import CANCEL, DISMISS, button, card, esc, menu, meter

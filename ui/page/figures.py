@@ -12,12 +12,11 @@ import gradio as gr
 
 from triforce_core import EngineFacts, ModelInfo, merge_ranges
 
-from ..app.accumulator import Figures, figures_of
+from ..app.accumulator import Figures, Trace, figures_of
 from ..app.conversations import Answer
 from ..app.library import Ranges
 from ..app.services import Services
 from ..app.tab_view import TabView
-from ..app.trace import Trace
 from . import number_format as fmt
 from .html import esc, meter
 from .panel import Panel, block

@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from ..app.instructions import LONGEST
+from ..app.questions import LONGEST
 from ..app.services import Services
 from ..app.tab_view import TabView
 from ..app.tabs import Tabs

@@ -14,9 +14,8 @@ import gradio as gr
 from triforce_core import TriForceError
 
 from ..app.conversations import Conversation
-from ..app.library import EXTENSIONS, PHASES, Entry
+from ..app.library import EXTENSIONS, PHASES, Entry, SnapshotSpace
 from ..app.services import Services
-from ..app.snapshots import SnapshotSpace
 from ..app.tab_view import LISTED, TabView
 from ..app.tabs import Tabs
 from . import number_format as fmt
@@ -61,7 +60,7 @@ REMOVED_READINGS = ("{count} of an earlier version of this app, or damaged, whic
 
 
 def in_words(stored: str) -> str:
-    """What a card says of what ``state.languages.kept`` stored; "" where nothing is known."""
+    """Return a card's words for a kept ``library.language``; "" where nothing is known."""
     said, _, guess = stored.partition("~")
     if not said:
         return f"probably {_name(guess)}" if guess else ""

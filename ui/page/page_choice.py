@@ -14,8 +14,7 @@ import gradio as gr
 
 from triforce_core import Chapter, Document, DocumentFit, TriForceError, page_ranges, ranges_text
 
-from ..app.collection import Weighing
-from ..app.context_budget import Part, answer_room, fitting_pages
+from ..app.context_budget import Part, Weighing, answer_room, fitting_pages
 from ..app.library import Entry, Ranges
 from ..app.services import Services
 from ..app.tab_view import TabView

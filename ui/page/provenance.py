@@ -10,8 +10,8 @@ from typing import Any
 
 from triforce_core import Document
 
+from ..app.accumulator import Trace
 from ..app.quotes import spot
-from ..app.trace import Trace
 from . import number_format as fmt
 from . import page_names
 from .figures import TIER_WORDS, TIERS, TOKEN_UNIT, tier_class, tier_name

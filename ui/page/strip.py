@@ -11,8 +11,8 @@ import gradio as gr
 
 from triforce_core import Document
 
+from ..app.accumulator import above
 from ..app.library import Ranges
-from ..app.page_shares import above
 from ..app.quotes import spot
 from ..app.services import Services
 from ..app.tab_view import TabView

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import gradio as gr
 
-from ..app.collection import Weighing
+from ..app.context_budget import Weighing
 from ..app.library import Entry
 from ..app.services import Services
 from ..app.tab_view import TabView

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..app.estimates import Ahead
 from ..app.extraction import Extraction
+from ..app.jobs import Ahead
 from . import number_format as fmt
 
 FOR_READING = "Waiting until “{title}” is read"

@@ -16,13 +16,11 @@ from typing import TYPE_CHECKING, Any
 from triforce_core import HANDBOOK, ConfigError, EngineConfig, read_document
 
 from ..app import folders as places
-from ..app.arguments import DEFAULT_PORT, Arguments, engine_config
-from ..app.engines import engine_maker
+from ..app.arguments import DEFAULT_PORT, Arguments, engine_config, engine_maker
 from ..app.library import MAX_UPLOAD_BYTES
 from ..app.models import model_is_open
 from ..app.services import Services
 from ..app.settings import ENGINE_SETTINGS
-from ..app.tabs import SET_ASIDE, SET_ASIDE_TITLE
 from ..page.html import SENDS_TO
 from .access import Access, Door, login_routes, read_keys
 from .bodies import Bodies
@@ -67,13 +65,13 @@ def serve(arguments: Arguments, make_engine: Callable[[EngineConfig], Any] | Non
     try:
         hold = places.Hold(folders)
     except places.InUseError as error:
-        if error.url and arguments.browser and has_display():
+        if error.url and not arguments.no_browser and has_display():
             webbrowser.open(error.url)
         raise
     quiet_environment(folders.uploads)
     services = make_services(arguments, folders, make_engine)
     if services.database.set_aside:
-        print(f"{SET_ASIDE_TITLE}. {SET_ASIDE.format(path=services.database.set_aside)}", file=sys.stderr)
+        print(". ".join(services.database.set_aside), file=sys.stderr)
     from ..page.library import removed_readings
 
     if removed := removed_readings(*services.removed_readings):
@@ -85,7 +83,7 @@ def serve(arguments: Arguments, make_engine: Callable[[EngineConfig], Any] | Non
     try:
         page, url = launch(services, folders, host=arguments.host, port=port, access=access,
                            allow_host=arguments.allow_host, allow_origin=origins)
-        hold.tell(url)
+        hold.announce(url)
         print(RUNNING.format(url=url), flush=True)
         if services.sends_to:
             print(SENDS_TO.format(url=services.sends_to), flush=True)
@@ -94,7 +92,7 @@ def serve(arguments: Arguments, make_engine: Callable[[EngineConfig], Any] | Non
             print(problem, file=sys.stderr)
         if not services.sends_to:  # nothing goes to a server unless somebody asks
             services.suggestions.start()
-        if arguments.browser and has_display():
+        if not arguments.no_browser and has_display():
             webbrowser.open(url)
         leave.wait()
         print("Stopping. Documents and conversations are kept.", flush=True)

@@ -20,9 +20,8 @@ from triforce_core import (
 )
 
 from ..app import folders
-from ..app.arguments import Arguments, engine_config
-from ..app.engines import engine_maker
-from ..app.models import Models, model_is_open
+from ..app.arguments import Arguments, engine_config, engine_maker
+from ..app.models import model_is_open, remembered
 from ..page import number_format as fmt
 from ..page.engine import CONTEXT, MODEL, NO_DRAFT
 from ..page.html import APP
@@ -92,7 +91,7 @@ def look(arguments: Arguments) -> Iterator[MachineInfo | ModelInfo]:
     places = folders.make_folders(arguments.data_dir)
     config = engine_config(arguments, measurements=places.measurements)
     if model_is_open(arguments):
-        config = Models(places.model, lambda: config).remembered(config)
+        config = remembered(places.model, config)
     with contextlib.closing(engine_maker(arguments)(config)) as engine:
         yield from (event for event in engine.check() if isinstance(event, MachineInfo | ModelInfo))
 

@@ -10,8 +10,7 @@ from little_books import make_document, wait_for, write_book, write_pdf
 from page_client import client
 
 from triforce_core import EngineConfig, TriForceError
-from ui.app.collection import Weighing
-from ui.app.context_budget import Part
+from ui.app.context_budget import Part, Weighing
 from ui.app.services import NEW_TALK, Services
 from ui.app.tab_view import TabView
 from ui.page import citations, document_head, library, together

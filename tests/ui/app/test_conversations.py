@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import json
 import re
-import sqlite3
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 from little_books import make_document, wait_for, write_book
 
 from triforce_core import Document, Page, TriForceError
-from ui.app import search, starters
+from ui.app import suggestions as starters
 from ui.app.conversations import Conversation, Conversations
 from ui.app.database import Database
 from ui.app.library import Library
@@ -71,23 +70,6 @@ def test_a_branch_leaves_the_earlier_one_reachable(talks: Conversations) -> None
     assert shown(talks, talk) == ["a2"] and len(talks.every_answer(talk.id)) == 6
 
 
-def test_a_database_from_before_branches_is_one_chain(tmp_path: Path, talks: Conversations) -> None:
-    talk = talks.new(document_of(talks), "x")
-    for key in ("a", "b", "c"):
-        say(talks, talk, key, f"words {key}")
-    old = sqlite3.connect(tmp_path / "app.sqlite")
-    for name in ("words_added", "words_changed", "words_gone"):
-        old.execute(f"drop trigger {name}")
-    old.execute("drop table words")
-    old.execute("alter table answers drop column parent")
-    old.execute("alter table conversations drop column leaf")
-    old.commit()
-    old.close()
-    again = Conversations(Database(tmp_path / "app.sqlite"))
-    assert shown(again, talk) == ["a", "b", "c"]
-    assert len(search.search(again._database, again, "words")) == 1
-
-
 @pytest.mark.parametrize("full_text", [True, False])
 def test_search(talks: Conversations, full_text: bool) -> None:
     database = talks._database
@@ -99,14 +81,14 @@ def test_search(talks: Conversations, full_text: bool) -> None:
     say(talks, two, "c", "漁船は静かな港に")
 
     def found(words: str) -> list[tuple[str, str]]:
-        return [(hit.conversation.id, hit.answer) for hit in search.search(database, talks, words)]
+        return [(hit.conversation.id, hit.answer) for hit in talks.search(words)]
 
     assert found("harb count") == [(one.id, "a")]  # beginnings of words, all of them
     assert found("ships") == [(one.id, "")]
     assert found("100% sure") == [(two.id, "")] and found('"x" OR * (') == [] and found("  % ( ") == []
     assert found("静かな") == [(two.id, "c")]  # a script without spaces
     assert found("question") != []
-    hit = search.search(database, talks, "harbour")[0]
+    hit = talks.search("harbour")[0]
     assert hit.excerpt[slice(*hit.found)] == "harbour"
     talks.save("a", text="Rewritten.", token_ids=(1,), state="done", error="", result={})
     assert found("harbour") == [] and found("rewritten") == [(one.id, "a")]

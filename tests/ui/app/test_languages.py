@@ -8,8 +8,7 @@ import pytest
 from little_books import make_document, wait_for, write_book
 
 from triforce_core import Document, Page
-from ui.app import languages
-from ui.app.library import Library
+from ui.app.library import Library, guessed_language, language
 from ui.app.services import Services
 from ui.page import library as library_view
 from ui.page.library import in_words
@@ -38,7 +37,7 @@ def book(text: str, tag: str = "") -> Document:
 
 @pytest.mark.parametrize("code", TEXTS)
 def test_the_guess(code: str) -> None:
-    assert languages.guessed(book(TEXTS[code])) == code
+    assert guessed_language(book(TEXTS[code])) == code
 
 
 @pytest.mark.parametrize("text", [
@@ -47,16 +46,16 @@ def test_the_guess(code: str) -> None:
     "Кит живёт в море, и никто не знает, сколько ему лет. " * 9, "x1 y2 3.14 2.71 0.57 alpha beta gamma " * 20,
     "The keeper is here. Der Wärter ist nicht da und die Lampe ist aus. The lamp of the house was in the sea. " * 5])
 def test_what_is_not_clear_is_not_guessed(text: str) -> None:
-    assert languages.guessed(book(text)) == "" and in_words(languages.kept(book(text))) == ""
+    assert guessed_language(book(text)) == "" and in_words(language(book(text))) == ""
 
 
 def test_the_files_word_comes_first_and_a_doubt_is_told() -> None:
     german = book(TEXTS["de"], "de-AT")
-    assert in_words(languages.kept(german)) == "German (stated in the file)"
+    assert in_words(language(german)) == "German (stated in the file)"
     wrong = book(TEXTS["de"], "en")
-    assert in_words(languages.kept(wrong)) == "English (stated in the file), but by its words probably German"
-    assert in_words(languages.kept(book(TEXTS["de"]))) == "probably German"
-    assert in_words(languages.kept(book("Kala.", "fo"))) == "fo (stated in the file)", "a tag without a name stays"
+    assert in_words(language(wrong)) == "English (stated in the file), but by its words probably German"
+    assert in_words(language(book(TEXTS["de"]))) == "probably German"
+    assert in_words(language(book("Kala.", "fo"))) == "fo (stated in the file)", "a tag without a name stays"
 
 
 def test_the_card_and_the_library_keep_it(services: Services, tmp_path: Path) -> None:

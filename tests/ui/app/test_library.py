@@ -1,8 +1,6 @@
 """Documents and conversations survive a restart, and names never become paths."""
 
-import json
 import os
-import sqlite3
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -129,21 +127,3 @@ def test_what_was_left_out_is_kept_and_shown(home: Path) -> None:
     shown = about(kept, 0, "", 0.0)
     assert NOT_READ in shown and "3 pictures and other objects were not read." in shown and "&lt;b&gt;comment" in shown
     assert NOT_READ not in about(replace(kept, notes=()), 0, "", 0.0)
-
-
-def test_a_library_from_before_notes_opens(home: Path) -> None:
-    library, _ = opened(home)
-    entry = library.add(write_book(home, "a.txt"))
-    library.store(entry.id, make_document())
-    old = sqlite3.connect(home / "db.sqlite")
-    old.execute("alter table documents drop column notes")
-    old.commit()
-    old.close()
-    stored = home / "library" / entry.id / "document.json"
-    content = json.loads(stored.read_text())
-    del content["notes"]
-    stored.write_text(json.dumps(content))
-    again, _ = opened(home)
-    document, kept = again.document(entry.id), again.get(entry.id)
-    assert document is not None and kept is not None and document.notes == kept.notes == ()
-    assert document.pages == make_document().pages

@@ -13,11 +13,11 @@ from held_engine import Held, quick_script, wait_for_text
 from little_books import make_document, read_quickly, wait_for, write_book
 
 from triforce_core import DocumentOpened, EngineConfig, PrefillProgress, TriForceError
-from ui.app import estimates as waiting
+from ui.app import engine_holder as watchdog
 from ui.app import folders as places
 from ui.app import jobs as head_words
+from ui.app import jobs as waiting
 from ui.app import queue as app_queue
-from ui.app import watchdog
 from ui.app.conversations import Conversations
 from ui.app.jobs import Fate, Job, Selection
 from ui.app.questions import NOT_KEPT_MORE

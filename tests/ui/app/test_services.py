@@ -14,9 +14,10 @@ from little_books import PASSWORD, read_quickly, wait_for, write_book
 from tests.scripted_engine import EngineScript, ScriptedEngine
 from triforce_core import EngineClient, EngineConfig, TriForceError
 from ui.app import engine_holder as chat_words
+from ui.app import engine_holder as watchdog
 from ui.app import folders as places
 from ui.app import jobs as head_words
-from ui.app import queue, watchdog
+from ui.app import queue
 from ui.app.questions import ONE_AT_A_TIME
 from ui.app.queue import APP_ENDED
 from ui.app.services import Services

@@ -26,7 +26,7 @@ from triforce_core import __main__ as command
 from ui import api
 from ui.app import folders as places
 from ui.app.conversations import Answer
-from ui.app.database import Database
+from ui.app.database import VERSION, Database
 from ui.app.folders import FolderError, Hold, InUseError
 from ui.app.runs import Run
 from ui.app.services import Services
@@ -322,10 +322,51 @@ def test_a_damaged_database_is_set_aside(tmp_path: Path, damage: str) -> None:
         before[8192:40960] = b"\xff" * (40960 - 8192)
     path.write_bytes(before)
     base = Database(path)
-    assert base.set_aside and base.set_aside.read_bytes() == before
+    (aside,) = tmp_path.glob("*.damaged-*.sqlite")
+    assert base.set_aside and str(aside) in base.set_aside[1] and aside.read_bytes() == before
     assert base.rows("select * from documents") == []
     base.close()
     assert Database(path).set_aside is None
+
+
+def altered(path: Path, script: str) -> None:
+    """A database with one document, changed by hand since."""
+    base = Database(path)
+    base.write("insert into documents (id, name, extension, bytes, added_at, state) values ('a','a','.txt',1,1,'new')")
+    base.close()
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.executescript(script)
+
+
+def test_a_database_of_the_last_version_without_a_number_gets_one(tmp_path: Path) -> None:
+    path = tmp_path / "app.sqlite"
+    altered(path, "pragma user_version = 0")
+    path.with_suffix(".reserve").write_bytes(b"kept free")
+    base = Database(path)
+    assert base.set_aside is None and [row["id"] for row in base.rows("select id from documents")] == ["a"]
+    assert base.row("pragma user_version")[0] == VERSION == 1 and not path.with_suffix(".reserve").exists()
+    base.close()
+
+
+@pytest.mark.parametrize("script", ["alter table documents drop column notes; pragma user_version = 0",
+                                    "drop table traces; pragma user_version = 0"])
+def test_an_older_one_is_set_aside_and_says_how_it_can_be_read(tmp_path: Path, script: str) -> None:
+    path = tmp_path / "app.sqlite"
+    altered(path, script)
+    base = Database(path)
+    (aside,) = tmp_path.glob("app.older-*.sqlite")
+    assert base.rows("select * from documents") == [] and f"“sqlite3 {aside} .dump”" in base.set_aside[1]
+    base.close()
+    with contextlib.closing(sqlite3.connect(aside)) as kept:
+        assert kept.execute("select id from documents").fetchall() == [("a",)]
+
+
+def test_a_newer_one_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "app.sqlite"
+    altered(path, "pragma user_version = 2")
+    with pytest.raises(FolderError, match=r"newer version.*format 2; this one reads 1.*--data-dir"):
+        Database(path)
+    assert [file.name for file in tmp_path.iterdir() if file.suffix == ".sqlite"] == ["app.sqlite"]
 
 
 def test_the_page_and_the_terminal_name_the_database_that_was_set_aside(tmp_path: Path) -> None:
@@ -336,7 +377,7 @@ def test_the_page_and_the_terminal_name_the_database_that_was_set_aside(tmp_path
         wait_for(lambda: any(str(aside) in line for line in said))
         assert httpx.get(url).status_code == 200
     made = Services(folders, ScriptedEngine, EngineConfig(), read_quickly)
-    made.database.set_aside = aside
+    made.database.set_aside = "Damaged", f"See {aside}"
     tabs = layout.Tabs(made)
     assert str(aside) in tabs.open("one", None).notice[2] and tabs.open("two", None).notice is None
     made.close()
@@ -363,7 +404,7 @@ def test_the_second_opens_the_first_in_the_browser(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(lifecycle.webbrowser, "open", seen.append)
     monkeypatch.setattr(lifecycle, "has_display", lambda: True)
     hold = Hold(places.make_folders(tmp_path))
-    hold.tell("http://127.0.0.1:1234/")
+    hold.announce("http://127.0.0.1:1234/")
     for more in ([], ["--no-browser"]):
         with pytest.raises(InUseError, match=r"http://127\.0\.0\.1:1234/"):
             ui.launch(ui.parse(["--data-dir", str(tmp_path), *more]))
@@ -374,7 +415,7 @@ def test_the_second_opens_the_first_in_the_browser(tmp_path: Path, monkeypatch: 
 def test_an_address_of_an_earlier_life_is_not_told(tmp_path: Path) -> None:
     folders = places.make_folders(tmp_path)
     first = Hold(folders)
-    first.tell("http://old/")
+    first.announce("http://old/")
     first.release()
     first = Hold(folders)
     with pytest.raises(InUseError, match="only just starting"):

@@ -46,7 +46,7 @@ def test_one_that_only_quotes_is_not_compared(services: Services, script: Engine
     services.queue.reconfigure(services.queue.config.__class__(max_context=16_384))
     wait_for(lambda: services.queue.model is not None and not services.queue.model.instructions)
     assert answered(services, tmp_path) == []
-    assert services.queue._supports._evidence.pid is None, "no process without work for it"
+    assert services.queue._evidence.pid is None, "no process without work for it"
 
 
 def test_an_answer_is_never_lost_for_it(services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +57,7 @@ def test_an_answer_is_never_lost_for_it(services: Services, tmp_path: Path, monk
 
 def test_the_process_is_there_before_an_answer_needs_it_and_goes_with_the_app(services: Services,
                                                                               tmp_path: Path) -> None:
-    evidence = services.queue._supports._evidence
+    evidence = services.queue._evidence
     view = TabView()
     services.add(view, [(write_book(tmp_path, "book.txt", 6), "book.txt")])
     wait_for(lambda: services.queue.open_key is not None)

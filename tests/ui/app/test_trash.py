@@ -12,7 +12,6 @@ from tests.scripted_engine import EngineScript, ScriptedEngine
 from triforce_core import EngineConfig, SnapshotStore
 from triforce_core.kv_cache.snapshot import SnapshotKey
 from ui.app import folders as places
-from ui.app.search import search
 from ui.app.services import CONVERSATION_DELETED, DOCUMENT_DELETED, Services
 from ui.app.tab_view import TabView
 from ui.page.export import exported
@@ -31,7 +30,7 @@ def view(services: Services, tmp_path: Path) -> TabView:
 
 
 def found(services: Services) -> list[str]:
-    return [hit.conversation.id for hit in search(services.database, services.conversations, "harbours")]
+    return [hit.conversation.id for hit in services.conversations.search("harbours")]
 
 
 def test_a_document_comes_back_with_everything(services: Services, view: TabView) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ui.app.watchdog import FIRST_LIMIT, HUNG_AFTER, LEAST_LIMIT, LIMIT, STEPS, UNASKED, Watchdog
+from ui.app.engine_holder import FIRST_LIMIT, HUNG_AFTER, LEAST_LIMIT, LIMIT, STEPS, UNASKED, Watchdog
 
 POLL = 2.0
 

@@ -10,7 +10,7 @@ import pytest
 from little_books import wait_for
 from page_steps import answered, ask, upload
 
-from ui.app.address import NO_CONVERSATION, NO_DOCUMENT
+from ui.app.tabs import NO_CONVERSATION, NO_DOCUMENT
 from ui.page import html as page_words
 from ui.page import reader as reader_words
 

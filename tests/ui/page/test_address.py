@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from little_books import wait_for, write_book
 
-from ui.app.address import of_view
 from ui.app.services import Services
 from ui.app.tab_view import TabView
+from ui.app.tabs import of_view
 from ui.page import actions, address
 
 

@@ -10,11 +10,10 @@ import pytest
 
 from triforce_core import AnswerStats, EngineFacts, Finished, ModelInfo, RoundEvent
 from triforce_core.events import TierCount
-from ui.app import energy
-from ui.app.accumulator import Accumulator, Figures
+from ui.app import accumulator as energy
+from ui.app.accumulator import Accumulator, Figures, Trace
 from ui.app.conversations import Answer
 from ui.app.services import Services
-from ui.app.trace import Trace
 from ui.page import figures as charts_over_time
 
 
@@ -108,9 +107,9 @@ def counter(monkeypatch):
     library = types.SimpleNamespace(NVMLError=NVMLError, nvmlInit=lambda: None, nvmlDeviceGetCount=lambda: 2,
                                     nvmlDeviceGetHandleByIndex=lambda n: n, nvmlDeviceGetTotalEnergyConsumption=look)
     monkeypatch.setitem(__import__("sys").modules, "pynvml", library)
-    energy._counters.cache_clear()
+    energy._energy_counters.cache_clear()
     yield spent
-    energy._counters.cache_clear()
+    energy._energy_counters.cache_clear()
 
 
 def finished() -> Finished:
@@ -129,7 +128,7 @@ def test_energy_is_what_was_spent_meanwhile(counter) -> None:
 def test_energy_is_not_told_where_nobody_counts(counter, monkeypatch) -> None:
     counter["broken"] = True
     assert energy.joules() is None
-    energy._counters.cache_clear()
+    energy._energy_counters.cache_clear()
     monkeypatch.setitem(__import__("sys").modules, "pynvml", None)
     accumulator = Accumulator()
     accumulator.add(finished())

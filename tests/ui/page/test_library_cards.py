@@ -15,8 +15,8 @@ from triforce_core import EngineConfig, SnapshotStore
 from triforce_core.kv_cache.snapshot import SnapshotKey
 from triforce_core.kv_cache.versions import BUILTIN_TARGETS
 from ui.app import folders as places
+from ui.app.library import Snapshots, SnapshotSpace
 from ui.app.services import Services
-from ui.app.snapshots import Snapshots, SnapshotSpace
 from ui.app.tab_view import TabView
 from ui.app.tabs import Tabs
 from ui.page import document_head, library

@@ -29,7 +29,7 @@ from triforce_core import (
 from triforce_core.errors import ModelNotFoundError
 from ui.app import folders
 from ui.app.arguments import Arguments
-from ui.app.models import FETCH, LOOK, OFFER, Models
+from ui.app.models import FETCH, LOOK, OFFER, Models, remembered
 from ui.app.services import Services
 from ui.app.tab_view import TabView
 from ui.page import models as models_view
@@ -205,16 +205,15 @@ def test_the_form_that_was_chosen_is_remembered(services: Services) -> None:
     services.use_model("/m/other", "none", "int4", "int8")
     wait_for(lambda: services.queue.config.model == "/m/other" and services.queue.state == "ready")
     assert (services.queue.config.weights, services.queue.config.kv) == ("int4", "int8")
-    models = Models(services.folders.model, EngineConfig)
-    kept = models.remembered(EngineConfig())
+    kept = remembered(services.folders.model, EngineConfig())
     assert (kept.model, kept.weights, kept.kv) == ("/m/other", "int4", "int8")
-    given = models.remembered(EngineConfig(weights="int8"))
+    given = remembered(services.folders.model, EngineConfig(weights="int8"))
     assert (given.weights, given.kv) == ("int8", "int8")
     services.use_model("builtin", "auto")
     wait_for(lambda: services.queue.config.model == "builtin" and services.queue.state == "ready")
     assert (services.queue.config.weights, services.queue.config.kv) == ("same", "auto")
     services.folders.model.write_text('{"model": "m", "draft": "none", "weights": "int3", "kv": 7}')
-    assert models.remembered(EngineConfig()) == EngineConfig(model="m", draft_model="none")
+    assert remembered(services.folders.model, EngineConfig()) == EngineConfig(model="m", draft_model="none")
 
 
 def test_the_tab_looks_anew_after_a_while(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,10 +249,10 @@ def test_a_chosen_model_is_loaded_and_remembered(services: Services, tmp_path: P
     answers = services.conversations.answers(view.conversation)
     assert len(answers) == 2
     assert {answer.result["model"] for answer in answers} == {"Scripted target"}
-    kept = Models(services.folders.model, EngineConfig).remembered(EngineConfig())
+    kept = remembered(services.folders.model, EngineConfig())
     assert (kept.model, kept.draft_model) == ("/m/other", "none")
     services.folders.model.write_text("{")
-    assert Models(services.folders.model, EngineConfig).remembered(EngineConfig()) == EngineConfig()
+    assert remembered(services.folders.model, EngineConfig()) == EngineConfig()
 
 
 def test_where_no_model_of_this_machine_can_run_the_tab_says_so(tmp_path: Path, models: Models,

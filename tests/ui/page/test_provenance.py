@@ -6,10 +6,10 @@ from html import unescape
 
 from triforce_core import Document, Page, RoundEvent
 from triforce_core.events import AttendedChunk, TierCount, TokenChance
+from ui.app.accumulator import Trace
 from ui.app.conversations import Answer
 from ui.app.runs import Run
 from ui.app.services import Services
-from ui.app.trace import Trace
 from ui.page import figures, provenance, transcript
 
 EVIL = '<img src=x onerror=alert(1)>"'

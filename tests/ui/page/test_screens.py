@@ -20,10 +20,9 @@ from triforce_core import (
 from triforce_core.worker.status import EngineStatus
 from ui.app import library as library_words
 from ui.app import race
-from ui.app.accumulator import Accumulator, Figures
+from ui.app.accumulator import Accumulator, Figures, above
 from ui.app.conversations import Answer
 from ui.app.jobs import Fate, Job
-from ui.app.page_shares import above
 from ui.app.race import DIFFERS_EXACT
 from ui.app.runs import Run
 from ui.page import chat, document_head, engine, page_choice, page_names, strip, transcript
