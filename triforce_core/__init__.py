@@ -23,8 +23,7 @@ _HOME = {
     "assets": ("HANDBOOK",),
     "documents": ("READERS", "read_document"),
     "documents.chapters": ("chapter_ranges", "merge_ranges", "page_ranges", "ranges_text"),
-    "documents.document": ("Chapter", "Document", "Page"),
-    "documents.together": ("together",),
+    "documents.document": ("Chapter", "Document", "Page", "together"),
     "documents.page_images": ("PageImages", "PageLayout"),
     "errors": (
         "ConfigError", "ContextTooLongError", "DocumentError", "EncryptedDocumentError", "EngineDiedError",

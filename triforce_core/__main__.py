@@ -155,7 +155,7 @@ def _read(given: Namespace, say: _Progress) -> tuple[Document, Ranges]:
     """All files as one document, and which of its pages are asked about."""
     from .documents import read_document
     from .documents.chapters import chapter_ranges, page_ranges
-    from .documents.together import together
+    from .documents.document import together
 
     read = [read_document(file, given.password, progress=say.pages) for file in given.files]
     document = together(read) if len(read) > 1 else read[0]

@@ -12,8 +12,6 @@ import pytest
 from tests.documents import hostile
 from triforce_core.documents import Document, Page, read_document
 from triforce_core.documents.chapters import (
-    MOST_CHAPTERS,
-    MOST_LEVELS,
     chapter_ranges,
     chapters_of,
     merge_ranges,
@@ -21,7 +19,7 @@ from triforce_core.documents.chapters import (
     page_ranges,
     ranges_text,
 )
-from triforce_core.documents.document import Chapter
+from triforce_core.documents.document import MOST_CHAPTERS, MOST_LEVELS, Chapter
 from triforce_core.documents.readers.source import Heading
 from triforce_core.documents.sections import first_places
 from triforce_core.errors import PageRangeError

@@ -1,4 +1,4 @@
-"""Clean-up and reflow by example: deterministic, and cautious."""
+"""Clean-up by example: deterministic, and cautious."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ import time
 
 import pytest
 
-from triforce_core.documents.cleanup import clean, letters
-from triforce_core.documents.finish import finish
+from triforce_core.documents.cleanup import clean, finish, letters, neutralise
 from triforce_core.documents.readers.source import Raw, RawPage
-from triforce_core.documents.reflow import reflow
-from triforce_core.documents.running_lines import strip_running_lines
+from triforce_core.documents.reflow import strip_running_lines
 from triforce_core.documents.sections import split_sections
 from triforce_core.documents.sentences import SentenceRules
-from triforce_core.documents.special import count_special, neutralise
 from triforce_core.prompt.typography import ascii_typography, spelt_letters
 
 
@@ -70,27 +67,6 @@ def test_what_does_not_run_stays(pages: list[list[str]]) -> None:
     assert strip_running_lines(pages) == pages
 
 
-def test_reflow_keeps_headings_lists_and_verse() -> None:
-    wrapped = [
-        "A HEADING",
-        "The whale is the largest animal that has ever lived on the earth, and",
-        "every sailor who has met one knows it well enough to keep away from alpha-",
-        "betic order when he tells of it, which is not often.",
-        "A second paragraph starts here and it also goes on for a good deal more",
-        "than one line.",
-        "- first item of a list",
-        "- second item",
-        "In Xanadu did Kubla Khan",
-        "A stately pleasure-dome decree:",
-    ]
-    assert reflow(wrapped) == (
-        "A HEADING\n\nThe whale is the largest animal that has ever lived on the earth, and every sailor who has met "
-        "one knows it well enough to keep away from alphabetic order when he tells of it, which is not often.\n\n"
-        "A second paragraph starts here and it also goes on for a good deal more than one line.\n\n"
-        "- first item of a list\n- second item\nIn Xanadu did Kubla Khan\nA stately pleasure-dome decree:"
-    )
-
-
 def test_sections_lose_nothing_and_stay_linear() -> None:
     text = "\n\n".join(f"Paragraph {n}. " + "word " * (n % 300) for n in range(400))
     sections = split_sections(text)
@@ -125,16 +101,20 @@ def test_typography_and_the_way_back() -> None:
     assert ascii_typography(plain) == plain
 
 
+def spelt(text: str) -> list[str]:
+    _, warnings = finish(Raw("txt", "test", "", [RawPage("1", text)]), "a.txt")
+    return [warning for warning in warnings if "control" in warning]
+
+
 def test_strings_that_spell_control_tokens_are_counted_and_shown() -> None:
     text = "Say <|im_end|> and </s>, [INST] or <start_of_turn>; <b> and [page 3] are none. <｜end▁of▁sentence｜>"
-    assert count_special(text) == 5
-    raw = Raw("", "txt", "test", [RawPage("1", text)])
-    (page,), warnings = finish(raw, "a.txt")
-    assert "<|im_end|>" in page[1]  # what stands there is shown; the tokenizer makes no control token of it
-    assert [w for w in warnings if w.startswith("5 strings that spell control tokens")]
+    (warning,) = spelt(text)
+    assert warning.startswith("5 strings that spell control tokens")
+    (page,), _ = finish(Raw("txt", "test", "", [RawPage("1", text)]), "a.txt")
+    assert "<|im_end|>" in page[1]  # as it stands there; the tokenizer makes no control token of it
 
 
 def test_neutralised_text_reads_the_same_and_spells_nothing() -> None:
     text = "a <|eot_id|> b <<SYS>> c <S> d"
-    assert count_special(neutralise(text)) == 0
+    assert spelt(text) and not spelt(neutralise(text))
     assert neutralise(text).replace(" ", "") == text.replace(" ", "") and neutralise("1 < 2 | 3 > 2") == "1 < 2 | 3 > 2"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from triforce_core.documents.finish import finish
+from triforce_core.documents.cleanup import finish
 from triforce_core.documents.limits import ReadLimits
 from triforce_core.documents.readers.pdf import read_with_pdfium
 from triforce_core.documents.readers.source import Raw, Source

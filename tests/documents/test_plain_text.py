@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from triforce_core.documents import read_document
-from triforce_core.documents.readers.text_lines import text_blocks
-from triforce_core.documents.reflow import reflow
+from triforce_core.documents.readers.plain_text import text_raw
 
 SENTENCES = (
     "The whale is the largest animal that has ever lived, and every sailor who has met one knows it well enough to "
@@ -18,7 +17,7 @@ SENTENCES = (
 
 
 def text_of(text: str) -> str:
-    return text_blocks(text).finish()[0]
+    return "\n\n".join(page.text for page in text_raw(text, []).pages)
 
 
 def wrapped(text: str = SENTENCES, width: int = 72, indent: str = "") -> str:
@@ -57,12 +56,6 @@ def test_hyphens_at_line_ends(end: str, start: str, elsewhere: str, expected: st
     lead = "The whale is the largest animal that has ever lived, they say, and so"
     text = f"{wrapped()}\n\n{lead} {end}-\n{start} is what stands behind the end of the line, you see.\n\n{elsewhere}"
     assert f"{expected} is what" in text_of(text) or f"{expected} what" in text_of(text)
-
-
-def test_reflow_keeps_the_hyphens_that_a_page_writes_elsewhere() -> None:
-    lines = ["The well-known whale is the largest animal of all, and it is a well-",
-             "known fact that nobody rows up to it."]
-    assert reflow(lines * 4).count("a well-known fact") == 4
 
 
 def test_code_keeps_its_indentation_and_prose_loses_it(tmp_path: Path) -> None:
@@ -178,7 +171,7 @@ def test_headings_give_chapters(tmp_path: Path, headings: list[str]) -> None:
     "1. Take the cup from the table.", "SECTION 3 of the act provides that nobody may own a whale, whatever he says.",
     "C. S. Lewis", "*** START ***", "12 men", "Section 3 of the act", "3.5 is the mean,"])
 def test_what_is_no_heading(line: str) -> None:
-    assert text_blocks(f"{wrapped()}\n\n{line}\n\n{wrapped()}").finish()[1] == []
+    assert text_raw(f"{wrapped()}\n\n{line}\n\n{wrapped()}", []).headings == []
 
 
 @pytest.mark.parametrize("run", ["a", "ab-\n", "a ", ". . ", "a  b  c\n", "=== ", "CHAPTER I\n\n", "1.1 A\n\n", "a\f",

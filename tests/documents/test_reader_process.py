@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.documents import hostile
-from triforce_core.documents import READERS, ReadCancelled, ReadLimits, bytecode, limits, read, read_document
+from triforce_core.documents import READERS, ReadCancelled, ReadLimits, limits, read, read_document
 from triforce_core.errors import DocumentError
 from triforce_core.sandbox import child
 
@@ -26,8 +27,8 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
 
 def test_it_starts_no_processes_and_is_the_first_to_go() -> None:
     done = run("import resource\n"
-               "from triforce_core.documents.reader_process import ReadLimits, limit\n"
-               "limit(ReadLimits(memory_bytes=1 << 30))\n"
+               "from triforce_core.documents import ReadLimits\n"
+               "ReadLimits(memory_bytes=1 << 30).enforce()\n"
                "for kind in ('AS', 'CORE', 'FSIZE', 'NPROC'):\n"
                "    print(resource.getrlimit(getattr(resource, 'RLIMIT_' + kind))[1])\n"
                "try:\n    print(open('/proc/self/oom_score_adj').read().strip())\n"
@@ -39,9 +40,9 @@ def test_it_starts_no_processes_and_is_the_first_to_go() -> None:
 def test_the_system_ends_it_when_its_parent_is_gone() -> None:
     """Inside a pattern that never ends, where no Python code gets a turn."""
     done = run("import re\n"
-               "from triforce_core.sandbox import restrict\n"
-               "restrict._SLACK = 0\n"
-               "restrict.sign_of_life(0.5)\n"
+               "from triforce_core.sandbox import child\n"
+               "child._SLACK = 0\n"
+               "child.sign_of_life(0.5)\n"
                "re.match('(a+)+$', 'a' * 60 + 'b')\n")
     assert done.returncode == -signal.SIGALRM
 
@@ -50,23 +51,29 @@ def test_what_it_imports_is_compiled_before(tmp_path: Path) -> None:
     """It may write no files itself."""
     kept = os.environ | {"PYTHONPYCACHEPREFIX": str(tmp_path)}
     kept.pop("PYTHONDONTWRITEBYTECODE", None)
-    subprocess.run([sys.executable, "-m", "triforce_core.documents.bytecode"], cwd=ROOT, env=kept, check=True,
-                   timeout=60)
+    subprocess.run([*child.command(read._READER), "--compile"], cwd=ROOT, env=kept, check=True, timeout=60)
     files = {path.name.partition(".")[0] for path in tmp_path.rglob("*.pyc") if path.parent.name in (
         "readers", "documents", "pypdfium2")}
     assert files >= {"epub", "pdf", "rst", "docx", "html", "reader_process", "page_process", "sniff", "raw"}
 
 
 def test_it_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled: list[int] = []
-    monkeypatch.setattr(bytecode, "_compile", lambda: compiled.append(1))
-    monkeypatch.setattr(bytecode.sys, "dont_write_bytecode", False)
-    bytecode.keep_bytecode.cache_clear()
+    compiled: list[list[str]] = []
+    monkeypatch.setattr(read.subprocess, "run", lambda command, **options: compiled.append(command))
+    monkeypatch.setattr(read.sys, "dont_write_bytecode", False)
+    read.keep_bytecode.cache_clear()
     path = tmp_path / "note.txt"
     path.write_text("A note.")
     for _ in range(2):
         read_document(path)
-    assert compiled == [1]
+    assert [command[-1] for command in compiled] == ["--compile"]
+
+
+@pytest.mark.parametrize("said", [
+    b"\0\0\0\3[1]", b"\0\0\0\1{", b"\xff\xff\xff\xff{}", b"\0\0", b"\0\1\0\0" + b"[" * 65_536])
+def test_a_message_that_is_none_ends_the_conversation(said: bytes) -> None:
+    """The last one is nested deeper than a parser goes: the listener must not die of it, or nobody is told."""
+    assert child._read_frame(io.BytesIO(said)) is None
 
 
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="no process groups here")

@@ -7,9 +7,14 @@ from dataclasses import replace
 import pytest
 
 from triforce_core.documents import Document, Page
-from triforce_core.documents.chapters import MOST_CHAPTERS, MOST_LEVELS
-from triforce_core.documents.document import LONGEST_LABEL, Chapter
-from triforce_core.documents.together import short_names, together
+from triforce_core.documents.document import (
+    LONGEST_LABEL,
+    MOST_CHAPTERS,
+    MOST_LEVELS,
+    Chapter,
+    short_names,
+    together,
+)
 
 
 def book(title: str, pages: int = 2, label: str = "{}", chapters: tuple[Chapter, ...] = ()) -> Document:

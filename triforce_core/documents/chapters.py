@@ -1,6 +1,6 @@
-"""Headings -> chapters, and choices of pages: "1-12, 40" or "3, 5-7" of the chapters. Pure.
+"""Turn headings into chapters, and choices such as "1-12, 40" or "3, 5-7" of the chapters into pages. Pure.
 
-What a file says of its headings is not trusted: their number, depth, titles and places are bounded here.
+A file's own headings are not trusted: their number, depth, titles and places are bounded here.
 """
 
 from __future__ import annotations
@@ -10,11 +10,9 @@ from collections.abc import Iterable, Sequence
 
 from ..errors import PageRangeError
 from .cleanup import one_line
-from .document import Chapter, Document
+from .document import MOST_CHAPTERS, MOST_LEVELS, Chapter, Document
 from .readers.source import Heading
 
-MOST_CHAPTERS = 400  # a longer list helps nobody to choose
-MOST_LEVELS = 3
 _LONGEST_TITLE = 120
 # What may stand before a title that still opens its page: "Chapter XVII", not the last words of the chapter before.
 _BEFORE = re.compile(r"(?:chapter|part|section|book|appendix|kapitel|teil|anhang)?(?:\d*|[ivxlcdm]*)")
@@ -25,9 +23,11 @@ Ranges = tuple[tuple[int, int], ...]  # pages first..last, counted from 1; in or
 
 
 def chapters_of(headings: Sequence[Heading], texts: Sequence[str]) -> list[Chapter]:
-    """Where each begins and ends. texts: of the pages; a chapter whose title does not open its page shares that page
-    with the chapter before. Deeper levels are left off until the list is short enough to choose from; a list of one
-    entry, or one that is too long at its first level, is none."""
+    """Return where each chapter begins and ends. texts: of the pages.
+
+    A chapter whose title does not open its page shares that page with the chapter before. Deeper levels are left off
+    until the list is short enough to choose from; a list of one entry, or one that is too long at its first level, is
+    none."""
     pages = len(texts)
     named = [(one_line(heading.title, _LONGEST_TITLE), heading) for heading in headings if 0 <= heading.page < pages]
     found = sorted(((title, heading) for title, heading in named if title), key=lambda item: item[1].page)
@@ -50,7 +50,7 @@ def chapters_of(headings: Sequence[Heading], texts: Sequence[str]) -> list[Chapt
 
 
 def _opens(text: str, title: str) -> bool:
-    """Whether a page begins with a title, whatever its spacing; the title's number may be written in another way."""
+    """Say whether a page begins with a title, whatever its spacing; the title's number may be written another way."""
     opening, words = _solid(text[: 4 * len(title) + 100]), _solid(title)
     for part in (words, words.lstrip("0123456789")):
         before, found, _ = opening.partition(part) if part else ("", "", "")
@@ -64,7 +64,7 @@ def _solid(text: str) -> str:
 
 
 def merge_ranges(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """The same pages, in order and each once."""
+    """Return the same pages, in order and each once."""
     kept: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
         if kept and first <= kept[-1][1] + 1:
@@ -75,7 +75,7 @@ def merge_ranges(ranges: Iterable[tuple[int, int]]) -> Ranges:
 
 
 def page_ranges(text: str, pages: int) -> Ranges:
-    """ "1-12, 40" of a document with so many pages. Raises PageRangeError."""
+    """Return the pages of "1-12, 40" in a document with so many. Raises PageRangeError."""
     found = []
     for part in text.split(","):
         match = _RANGE.fullmatch(part)
@@ -93,7 +93,7 @@ def ranges_text(ranges: Ranges) -> str:
 
 
 def numbers(chapters: Sequence[Chapter]) -> list[str]:
-    """Every chapter's number by its place in the outline: "3", "3.1"."""
+    """Return every chapter's number by its place in the outline: "3", "3.1"."""
     counts, found = [0] * MOST_LEVELS, []
     for chapter in chapters:
         counts[chapter.level - 1] += 1
@@ -103,7 +103,8 @@ def numbers(chapters: Sequence[Chapter]) -> list[str]:
 
 
 def chapter_ranges(text: str, document: Document) -> Ranges:
-    """The pages of "3, 5-7", of "3.1", or of the one chapter in whose title ``text`` stands. Raises PageRangeError."""
+    """Return the pages of "3, 5-7", of "3.1", or of the one chapter whose title holds ``text``. Raises
+    PageRangeError."""
     by_number = dict(zip(numbers(document.chapters), document.chapters, strict=True))
     listed = list(by_number)
     wanted = " ".join(text.lower().split())

@@ -1,12 +1,16 @@
-"""Deterministic clean-up of characters and spaces. Raise CLEANUP_VERSION when the same file would give other text."""
+"""Turn what a reader extracted into the pages of a Document: clean-up of characters and spaces, and warnings."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 
-CLEANUP_VERSION = 2
+from ..errors import EmptyDocumentError, ScannedDocumentError
+from .readers.source import Raw, RawPage, is_are, page_numbers
 
+FEW_LETTERS = 16  # a page with fewer and a picture is a scan
+_OCR = "Run `ocrmypdf in.pdf out.pdf`, then open out.pdf."
 _LIGATURES = dict(zip("ﬀﬁﬂﬃﬄﬅﬆ", ["ff", "fi", "fl", "ffi", "ffl", "st", "st"], strict=True))
 _SPACES = dict.fromkeys(
     "\t\v\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000", " "
@@ -19,11 +23,18 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 _RUNS = re.compile("  +")
 _EMPTY_LINES = re.compile(r"\n{3,}")
 _HYPHENATED = re.compile("[\u0002\ufffe] ?\n?")
+# Text that spells a control token of a chat model in use. Our own tokenizer never makes a token of it; a server that is
+# sent the text may.
+_SPECIAL = re.compile(
+    r"<[|｜][\w ./:▁-]{1,48}[|｜]>"  # ChatML, Llama 3, Phi, DeepSeek
+    r"|</?s>|\[/?(?:INST|SYSTEM_PROMPT|TOOL_CALLS|AVAILABLE_TOOLS|TOOL_RESULTS)\]|<</?SYS>>"  # Llama 2, Mistral
+    r"|<(?:bos|eos|pad|unk|mask|start_of_turn|end_of_turn|start_of_image)>",  # Gemma and others
+    re.IGNORECASE)
 _GARBLED = re.compile("[\ufffd\ue000-\uf8ff\u0000-\u0008\u000e-\u001f]")
 
 
 def clean(text: str, laid_out: bool = False) -> tuple[str, int]:
-    """Clean text and the number of hidden characters taken out (zero width, writing direction, tags).
+    """Return clean text and the number of hidden characters taken out (zero width, writing direction, tags).
 
     NFC, ligatures spelt out, white space made single spaces and newlines, control characters dropped, U+FFFE and U+0002
     (PDFium's marks of a hyphenated line end, new and old) dropped so that the word is whole again. laid_out: the blanks
@@ -42,11 +53,63 @@ def clean(text: str, laid_out: bool = False) -> tuple[str, int]:
 
 
 def one_line(text: str, longest: int = 200) -> str:
-    """A title or label: clean, on one line, of bounded length."""
+    """Return a title or label clean, on one line, of bounded length."""
     return " ".join(clean(text[: longest * 4])[0].split())[:longest]
 
 
 def letters(raw: str) -> int:
-    """Characters that carry text; a garbled layer (mostly private-use or replacement characters) counts as none."""
+    """Count the characters that carry text: none of a garbled layer (mostly private-use or replacement characters)."""
     solid = len("".join(raw.split()))
     return 0 if len(_GARBLED.findall(raw)) * 2 > solid else solid
+
+
+def neutralise(text: str) -> str:
+    """Break up the spelling of control tokens by a space behind the first character: a reader sees the same text."""
+    return _SPECIAL.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
+
+
+def finish(raw: Raw, name: str) -> tuple[list[tuple[str, str]], list[str]]:
+    """Return (label, text) of every page, and warnings. Raises ScannedDocumentError and EmptyDocumentError."""
+    cleaned = [clean(page.text, raw.laid_out) for page in raw.pages]
+    texts = [text for text, _ in cleaned]
+    hidden = sum(count for _, count in cleaned)
+    scans = _scans(raw.pages) if raw.kind == "pdf" else []
+    _refuse_without_text(raw, texts, scans, name)
+    for number in scans:
+        texts[number] = ""  # a garbled layer is worse than none
+    texts = raw.joined(texts)
+    warnings = [one_line(warning, 500) for warning in raw.warnings]
+    failed = [number for number, page in enumerate(raw.pages) if page.failed]
+    if failed:
+        warnings.append(f"{page_numbers(failed)} could not be read and {is_are(failed)} missing from the text.")
+    shown = [number for number in scans if number not in set(failed)]
+    if shown:  # one is enough: nothing is left out silently
+        what = "a scanned picture" if len(shown) == 1 else "scanned pictures"
+        warnings.append(f"{page_numbers(shown)} {is_are(shown)} {what} without readable text. {_OCR}")
+    if hidden:
+        warnings.append(f"{hidden:,} hidden characters (invisible or changing the direction of writing) were removed.")
+    special = sum(len(_SPECIAL.findall(text)) for text in texts)
+    if special:
+        words = "string that spells a control token" if special == 1 else "strings that spell control tokens"
+        warnings.append(f"{special:,} {words} of language models (such as <|im_end|>), read as ordinary text.")
+    labels = [one_line(page.label, 40) or str(number + 1) for number, page in enumerate(raw.pages)]
+    return list(zip(labels, texts, strict=True)), warnings
+
+
+def _scans(pages: Sequence[RawPage]) -> list[int]:
+    """Return the pages that are pictures, or whose text layer is garbled."""
+    return [number for number, page in enumerate(pages)
+            if not page.failed and letters(page.text) < FEW_LETTERS
+            and (page.picture or len(page.text.split()) > FEW_LETTERS)]
+
+
+def _refuse_without_text(raw: Raw, texts: Sequence[str], scans: Sequence[int], name: str) -> None:
+    if not raw.pages:
+        raise EmptyDocumentError(f"{name} has no pages with text", remedy="Choose another file.")
+    if any(text.strip() for number, text in enumerate(texts) if number not in set(scans)):
+        return
+    if scans:
+        raise ScannedDocumentError(
+            f"{name} has no text: {page_numbers(list(scans)).lower()} {is_are(scans)} scanned pictures", remedy=_OCR
+        )
+    raise EmptyDocumentError(f"{name} has no text in it", remedy="Choose another file.")

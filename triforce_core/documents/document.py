@@ -4,17 +4,21 @@ formats."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
+from ..errors import PageRangeError
 from ..events import whole_text
 
 LONGEST_LABEL = 40  # characters of a page's label that the model reads
+MOST_CHAPTERS = 400  # a longer list helps nobody to choose
+MOST_LEVELS = 3
+_LONGEST_NAME, _SHORTEST_NAME = 24, 8
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page (or section, for formats without pages). label is what a reader calls it: "iv", "85"."""
+    """One page (or section, for formats without pages). label: its printed number, such as "iv" or "85"."""
 
     label: str
     text: str
@@ -50,7 +54,7 @@ class Document:
     reader: str  # which reader made it: page maps of two readers never mix
     warnings: tuple[str, ...] = ()
     chapters: tuple[Chapter, ...] = ()
-    language: str = ""  # what the file says that it is written in (BCP 47), such as "de" or "pt-BR"; "": it does not
+    language: str = ""  # that the file names as its own (BCP 47), such as "de" or "pt-BR"; "": it does not
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -58,7 +62,7 @@ class Document:
 
     @property
     def id(self) -> str:
-        """SHA-256 over labels and texts: the same words are the same document, whatever the file."""
+        """Return the SHA-256 of labels and texts: the same words are the same document, whatever the file."""
         digest = hashlib.sha256()
         for page in self.pages:
             digest.update(f"{page.label}\x00{page.text}\x01".encode())
@@ -69,17 +73,59 @@ class Document:
         return sum(len(page.text) for page in self.pages)
 
     def select(self, first: int, last: int) -> Document:
-        """Pages first..last, counted from 1, both included. Raises PageRangeError."""
+        """Return pages first..last, counted from 1, both included. Raises PageRangeError."""
         return self.pick([(first, last)])
 
     def pick(self, ranges: Iterable[tuple[int, int]]) -> Document:
-        """The pages of several ranges (as of ``select``), one after the other. Raises PageRangeError."""
-        from ..errors import PageRangeError
-
+        """Return the pages of several ranges (as of ``select``), one after the other. Raises PageRangeError."""
         pages: list[Page] = []
         for first, last in ranges:
             if not 1 <= first <= last <= len(self.pages):
                 raise PageRangeError(f"Pages {first}-{last} were asked for", allowed=f"1-{len(self.pages)}")
             pages += self.pages[first - 1 : last]
-        return Document(self.title, self.kind, tuple(pages), self.reader, self.warnings, language=self.language,
-                        notes=self.notes)
+        return replace(self, pages=tuple(pages), chapters=())
+
+
+def together(documents: Sequence[Document]) -> Document:
+    """Return two or more documents as one: their pages one after the other, a chapter for each document with its own
+    beneath it. Each page is labelled with a short name of its document: page markers carry it to the model."""
+    assert len(documents) > 1
+    names = short_names(documents)
+    pages: list[Page] = []
+    chapters: list[Chapter] = []
+    own = sum(len(document.chapters) for document in documents) + len(documents) <= MOST_CHAPTERS
+    for document, name in zip(documents, names, strict=True):
+        before = len(pages)
+        pages += [Page(f"{name}, {page.label}", page.text) for page in document.pages]
+        chapters.append(Chapter(document.title, 1, before + 1, len(pages)))
+        chapters += [Chapter(chapter.title, chapter.level + 1, chapter.first + before, chapter.last + before)
+                     for chapter in document.chapters if own and chapter.level < MOST_LEVELS]
+    named = list(zip(documents, names, strict=True))
+    warnings = tuple(f"{name}: {warning}" for document, name in named for warning in document.warnings)
+    notes = tuple(f"{name}: {note}" for document, name in named for note in document.notes)
+    languages = {document.language for document in documents}
+    title = " + ".join(document.title for document in documents)
+    return Document(title, "together", tuple(pages), "together", warnings, tuple(chapters),
+                    languages.pop() if len(languages) == 1 else "", notes)
+
+
+def short_names(documents: Sequence[Document]) -> list[str]:
+    """Return the beginning of each title, cut between words so that it fits into a page marker; no two the same."""
+    names: list[str] = []
+    for document in documents:
+        longest = max(len(page.label) for page in document.pages)
+        room = max(_SHORTEST_NAME, min(_LONGEST_NAME, LONGEST_LABEL - 2 - longest))
+        name, number = _cut(document.title, room), 1
+        while name in names:
+            number += 1
+            name = f"{_cut(document.title, room - len(f' ({number})'))} ({number})"
+        names.append(name)
+    return names
+
+
+def _cut(title: str, room: int) -> str:
+    words = " ".join(title.replace(",", " ").split()) or "Document"
+    if len(words) <= room:
+        return words
+    whole = words[: room + 1].rpartition(" ")[0]
+    return whole if len(whole) * 2 >= room else words[:room].rstrip()

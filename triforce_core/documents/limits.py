@@ -1,9 +1,11 @@
-"""How much of a file may be read before it counts as too large. The defaults hold any real book."""
+"""Limits of what may be read of a file before it counts as too large. The defaults hold any real book."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+
+from ..sandbox.child import restrict
 
 MB = 1 << 20
 # Reader processes side by side: a file that takes all of its time holds nobody else up, and the machine stays usable.
@@ -11,8 +13,8 @@ READERS = max(2, min(3, (os.cpu_count() or 1) - 1))
 _MOST_MEMORY, _LEAST_MEMORY = 2048 * MB, 512 * MB  # of one of them
 
 
-def memory_share() -> int:
-    """Bytes for one reader, so that all of them together leave half of the machine's memory alone."""
+def _memory_share() -> int:
+    """Return the bytes of one reader, so that all of them together leave half of the machine's memory alone."""
     try:
         machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # not on Windows, where no such limit can be set either
@@ -27,7 +29,7 @@ class ReadLimits:
     file_bytes: int = 500 * MB
     pages: int = 20_000
     characters: int = 100_000_000
-    memory_bytes: int = field(default_factory=memory_share)  # address space of the reader process
+    memory_bytes: int = field(default_factory=_memory_share)  # address space of the reader process
     seconds: float = 60.0  # for the whole file ...
     seconds_per_page: float = 0.2  # ... and for every page on top
     page_seconds: float = 30.0  # without any sign of life
@@ -38,3 +40,7 @@ class ReadLimits:
 
     def seconds_for(self, pages: int) -> float:
         return self.seconds + self.seconds_per_page * min(pages, self.pages)
+
+    def enforce(self) -> None:
+        """Hold this process to what one reading may use."""
+        restrict(self.memory_bytes, int(self.seconds_for(self.pages)) + 1)

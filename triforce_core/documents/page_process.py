@@ -12,10 +12,8 @@ import sys
 from math import sqrt
 from typing import Any
 
-from ..sandbox.frames import write_frame
-from ..sandbox.restrict import rest, sign_of_life
+from ..sandbox.child import first_request, sign_of_life, write_frame
 from .limits import ReadLimits
-from .reader_process import limit
 
 MOST_PIXELS = 8_000_000  # of one picture
 MOST_CHARACTERS = 30_000  # of one page's text layer
@@ -23,12 +21,11 @@ FINE = 16  # device units per point when places are asked for: PDFium rounds the
 
 
 def main() -> None:
-    """First line: {path, limits}. Each one after it: {page (from 0)} for its text, with {width} for its picture."""
-    first = json.loads(sys.stdin.buffer.readline())
-    out = os.fdopen(os.dup(1), "wb")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # libraries that print must not spoil the stream
+    """Answer requests, one a line: first {path, limits}, then {page (from 0)} for its text, with {width} for its
+    picture."""
+    first, out = first_request()
     limits = ReadLimits(**first["limits"])
-    limit(limits)
+    limits.enforce()
     import pypdfium2 as pdfium  # type: ignore[import-untyped]
 
     pdf = None
@@ -43,12 +40,12 @@ def main() -> None:
         except (pdfium.PdfiumError, MemoryError, IndexError, ValueError, OSError) as problem:
             answer = {"error": type(problem).__name__}
         write_frame(out, answer)
-        rest()
+        sign_of_life(0)
     os._exit(0)  # libraries' own tear-down of a hostile file is not worth the risk
 
 
 def _picture(page: Any, width: int) -> dict[str, Any]:
-    """The page, ``width`` pixels wide or as wide as ``MOST_PIXELS`` allow."""
+    """Return the page as a PNG, ``width`` pixels wide or as wide as ``MOST_PIXELS`` allow."""
     across, down = page.get_size()
     scale = min(width / across, sqrt(MOST_PIXELS / (across * down)))
     image = page.render(scale=scale, may_draw_forms=False).to_pil()
@@ -58,7 +55,8 @@ def _picture(page: Any, width: int) -> dict[str, Any]:
 
 
 def _text(page: Any) -> dict[str, Any]:
-    """Size in points, the characters, and each one's box: left, top, right, bottom in shares of the page, or None."""
+    """Return the size in points, the characters, and each one's box: left, top, right, bottom in shares of the page, or
+    None."""
     import ctypes
 
     from pypdfium2 import raw as c
@@ -71,7 +69,7 @@ def _text(page: Any) -> dict[str, Any]:
     text, boxes = [], []
 
     def on_page(left: float, top: float) -> tuple[float, float]:
-        """From the file's coordinates to shares of the page as it is shown: rotation and cropping applied."""
+        """Turn the file's coordinates into shares of the page as it is shown, rotated and cropped."""
         c.FPDF_PageToDevice(page, 0, 0, width, height, 0, left, top, x, y)
         return x.value / width, y.value / height
 

@@ -1,6 +1,6 @@
-"""Hard-wrapped lines -> one line per paragraph, a blank line between; headings, lists, verse, tables keep their lines.
+"""Join hard-wrapped lines, and take running headers, footers and page numbers away. Works on text alone.
 
-Works on text alone. A line is taken as wrapped when the next word would not have fitted into the usual line width."""
+A line is taken as wrapped when the next word would not have fitted into the usual line width."""
 
 from __future__ import annotations
 
@@ -21,25 +21,27 @@ _FIRST = re.compile(r"[^\W\d_]+")
 _LAST = re.compile(r"(?<![^\W\d_])[^\W\d_]++-\Z")
 _LONGEST_WORD = 80
 _SUSPENDED = frozenset("and or to nor und oder bis et ou y o".split())  # "first- and second-class"
+_SHARE = 0.6
+_FEWEST = 3
+_ROUNDS = 3  # a header may have several lines
+_Key = tuple[str, int | None]
+_BARE = "#"
+_NUMBER = re.compile(r"[0-9]{1,6}")
+_ROMAN = re.compile(r"[ivxlc]{1,7}", re.IGNORECASE)
+_LONGEST = 120
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """counts: of each word of a text, in lower case, words with hyphens as a whole. divides: its line ends divide
-    words, and not only at hyphens that stand there anyway."""
+    """Hold how often each word of a text comes (lower case, words with hyphens as a whole), and whether its line ends
+    divide words, and not only at hyphens that stand there anyway."""
 
     counts: Mapping[str, int]
     divides: bool
 
 
-def usual_width(lines: Sequence[str]) -> int:
-    """Characters of a full line: the 80th percentile of the lines longer than a heading word."""
-    lengths = sorted(len(line) for line in lines if len(line) > 15)
-    return lengths[int(len(lengths) * 0.8)] if lengths else 0
-
-
 def vocabulary(lines: Iterable[str], divides: bool = False) -> Vocabulary:
-    """divides: what is taken to be so where the text does not show it."""
+    """Return the words of a text. divides: taken to be so where the text does not show it."""
     text = "\n".join(line.rstrip() for line in lines).lower()
     if "-\n" not in text:
         return Vocabulary({}, divides)
@@ -50,48 +52,8 @@ def vocabulary(lines: Iterable[str], divides: bool = False) -> Vocabulary:
     return Vocabulary(counts, joined > hyphenated if joined != hyphenated else divides)
 
 
-def reflow(lines: Sequence[str], document_width: int = 0, words: Vocabulary | None = None) -> str:
-    """The text of one page. document_width stands in where the page has too few lines to tell its own; words: of
-    the document, by default the page's."""
-    own = [line for line in lines if line.strip()]
-    width = usual_width(own) if len(own) >= 8 else max(document_width, usual_width(own))
-    words = vocabulary(lines, divides=True) if words is None else words
-    found: list[list[str]] = []  # of each paragraph its pieces: a text grown line by line takes quadratic time
-    wrapped: list[bool] = []  # was this paragraph joined from several lines?
-    blank_before: list[bool] = []
-    blank = True
-    last = ""
-    for line in lines:
-        line = line.strip()
-        if not line:
-            blank = True
-            continue
-        if found and not blank and continues(last, line, width):
-            join(found[-1], line, words)
-            wrapped[-1] = True
-        else:
-            found.append([line])
-            wrapped.append(False)
-            blank_before.append(blank)
-        blank, last = False, line
-    text = []
-    paragraphs = ["".join(pieces) for pieces in found]
-    for at, paragraph in enumerate(paragraphs):
-        if at:
-            said = _END.search(paragraphs[at - 1]) is not None and paragraph[0] in "\"“‘'"
-            apart = blank_before[at] or wrapped[at] or wrapped[at - 1] or said
-            text.append("\n\n" if apart else "\n")
-        text.append(paragraph)
-    return "".join(text)
-
-
-def continues(last: str, line: str, width: int) -> bool:
-    """Whether a paragraph whose last line is ``last`` goes on with ``line``."""
-    return width >= NARROWEST and ITEM.match(line) is None and fills(last, line, width)
-
-
 def fills(last: str, line: str, width: int) -> bool:
-    """Whether ``last`` ends where it does because the first word of ``line`` had no room there."""
+    """Say whether ``last`` ends where it does because the first word of ``line`` had no room there."""
     if _HYPHEN.search(last) and line[0].islower():
         return True
     share = _FULL_SENTENCE if _END.search(last) and not line[0].islower() else _FULL
@@ -118,7 +80,7 @@ def join(pieces: list[str], line: str, words: Vocabulary) -> None:
 
 
 def _keeps_hyphen(first: str, second: str, words: Vocabulary) -> bool:
-    """Whether "first-" and "second" are two words with a hyphen, as the document has them elsewhere. Where it has
+    """Say whether "first-" and "second" are two words with a hyphen, as the document has them elsewhere. Where it has
     neither spelling: whether both halves are words of their own, or, in a text that divides no words, one of them."""
     counts = words.counts
     whole, hyphenated = counts.get(first + second, 0), counts.get(f"{first}-{second}", 0)
@@ -126,3 +88,74 @@ def _keeps_hyphen(first: str, second: str, words: Vocabulary) -> bool:
         return hyphenated >= whole
     known = (first in counts) + (second in counts)
     return known == 2 or (known == 1 and not words.divides)
+
+
+def strip_running_lines(pages: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Return pages as lists of lines, without their running lines. Empty lines at the edges go with them."""
+    return [list(page[first:end]) for page, (first, end) in zip(pages, between_running_lines(pages), strict=True)]
+
+
+def between_running_lines(pages: Sequence[Sequence[str]]) -> list[tuple[int, int]]:
+    """Return, for each page, the first line that stays and the one behind the last.
+
+    Lines run that stand at the same edge of at least three pages and of more than 60 % of them (or of the left or right
+    pages, which often differ), word for word or with a number that counts up with the pages. The middle of a page is
+    never touched."""
+    kept = [_trimmed(page, 0, len(page)) for page in pages]
+    for edge in (0, -1):
+        for _ in range(_ROUNDS):
+            if not _strip_once(pages, kept, edge):
+                break
+    return kept
+
+
+def _strip_once(pages: Sequence[Sequence[str]], kept: list[tuple[int, int]], edge: int) -> bool:
+    """Take the outermost line away where it repeats. Return whether any was."""
+    keys = {number: _keys(pages[number][first if edge == 0 else end - 1], number)
+            for number, (first, end) in enumerate(kept) if first < end}
+    repeated = _repeated(keys)
+    numbered = any(key[0] == _BARE and key[1] is not None for key, _ in repeated)
+    found = False
+    for number, own in keys.items():
+        first, end = kept[number]
+        running = any((key, number % 2) in repeated and key != (_BARE, None) for key in own)
+        if (running or (numbered and (_BARE, None) in own)) and end - first > 1:
+            kept[number] = _trimmed(pages[number], first + (edge == 0), end - (edge != 0))
+            found = True
+    return found
+
+
+def _repeated(keys: Mapping[int, set[_Key]]) -> set[tuple[_Key, int]]:
+    """Return the keys that come often enough, on the left (0) or the right (1) pages or on all. keys: by page."""
+    repeated: set[tuple[_Key, int]] = set()
+    for side in (0, 1):
+        for group in (list(keys), [number for number in keys if number % 2 == side]):
+            counts = Counter(key for number in group for key in keys[number])
+            repeated |= {(key, side) for key, count in counts.items()
+                         if count >= _FEWEST and count > _SHARE * len(group)}
+    return repeated
+
+
+def _keys(line: str, page: int) -> set[_Key]:
+    """Return a line's words, or its words with a number that counts pages, by which it is like those of other pages.
+
+    A bare number also has the key (_BARE, None), so that roman front matter goes where arabic numbers do."""
+    line = " ".join(line.split()).casefold()
+    if not line or len(line) > _LONGEST:
+        return set()
+    bare = line.strip("-–—|[]() .")
+    if _ROMAN.fullmatch(bare):
+        return {(_BARE, None)}
+    pattern = _NUMBER.sub(_BARE, bare)
+    keys: set[_Key] = {(pattern, None)} if pattern == _BARE else {(line, None)}
+    numbers = [int(digits) for digits in _NUMBER.findall(bare)]
+    return keys | {(pattern, value - page) for value in numbers[:1] + numbers[-1:]}
+
+
+def _trimmed(lines: Sequence[str], first: int, end: int) -> tuple[int, int]:
+    """Return the bounds without empty lines at either end."""
+    while first < end and not lines[first].strip():
+        first += 1
+    while end > first and not lines[end - 1].strip():
+        end -= 1
+    return first, end

@@ -15,8 +15,8 @@ from contextlib import suppress
 from typing import Any
 
 from ..config import EngineConfig, SamplingParams, SpeculationConfig
+from ..documents.cleanup import neutralise
 from ..documents.document import Document
-from ..documents.special import neutralise
 from ..errors import ConfigError, ContextTooLongError, EngineDiedError
 from ..events import (
     AnswerStats,

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from typing import Any
 
-from .frames import write_frame
-from .restrict import restrict, sign_of_life
+from .child import first_request, restrict, sign_of_life, write_frame
 
 READY = {"ready": True}  # the first frame: what follows is the template's own time
 
@@ -21,9 +19,7 @@ READY = {"ready": True}  # the first frame: what follows is the template's own t
 def main() -> None:
     """Read {template, conversations, variables, seconds, memory_bytes, characters}. Each frame after ``READY`` has the
     text of one conversation, or what went wrong with it: the template's own error, or which limit it met."""
-    request = json.loads(sys.stdin.buffer.readline())
-    out = os.fdopen(os.dup(1), "wb")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    request, out = first_request()
     environment = _environment()
     restrict(request["memory_bytes"], int(time.process_time() + request["seconds"]) + 1)
     write_frame(out, READY)
@@ -50,10 +46,10 @@ def _filled_in(environment: Any, request: dict[str, Any], messages: list[dict[st
 
 
 def _environment() -> Any:
-    """Jinja's sandbox, with what transformers offers to templates.
+    """Return Jinja's sandbox, with what transformers offers to templates.
 
-    One thing differs on purpose: ``tools`` and ``documents`` are not defined, where transformers says None. Templates
-    that take tools for given (some models bring no other) then write an empty list of them, and do not fail."""
+    ``tools`` and ``documents`` are not defined, where transformers says None: templates that take tools for given (some
+    models bring no other) then write an empty list of them, and do not fail."""
     from jinja2 import nodes
     from jinja2.exceptions import TemplateError
     from jinja2.ext import Extension
@@ -61,7 +57,7 @@ def _environment() -> Any:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Generation(Extension):
-        """``{% generation %}`` marks answers for training: nothing to us."""
+        """Read over ``{% generation %}``, which marks answers for training."""
 
         tags = {"generation"}  # noqa: RUF012
 

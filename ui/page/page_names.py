@@ -8,7 +8,7 @@ CITED_PAGE_OF = "{title}, p. {label}"  # of one of several documents
 STRIP_PAGE = "Page {label}"
 STRIP_PAGE_OF = "{title}, page {label}"  # of one of several documents
 
-BETWEEN = ", "  # title and label, as ``triforce_core.documents.together`` joins them
+BETWEEN = ", "  # title and label, as ``triforce_core.together`` joins them
 
 
 def short(label: str) -> str:

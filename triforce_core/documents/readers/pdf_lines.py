@@ -1,16 +1,28 @@
-"""Spans -> lines in the order in which they are read: raised marks told from words, columns one after the other, a
-table's row on one line."""
+"""A PDF page's characters -> spans -> lines in the order in which they are read: raised marks told from words, columns
+one after the other, a table's row on one line, the values of form fields beside their labels.
+
+A span is a run of characters of one text object (one show operator), which has one size and one baseline: asking PDFium
+about every character would take several times as long as reading the page, so only the ends of an object are asked
+about, and found by bisection."""
 
 from __future__ import annotations
 
+import ctypes
+import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
+from typing import Any
 
-from .pdf_spans import HYPHEN, Placed, Span
-
+HYPHEN = "\ufffe"  # PDFium's mark of a hyphen at a line's end, which hides the line break; U+0002 before 2021
+_BREAK = re.compile("\r\n|\r|\n|(?<=\ufffe)")
+_BOLD = re.compile(r"bold|black|demi", re.IGNORECASE)
+_LOOSE = 0.62  # a wider set line, in ems per character, may hide the gaps of a table
+_GAP = 2.0  # ems between two words: they may be cells of a table
+_WORD = re.compile(r"\S+")
 RAISED, LOWERED = "\x0e", "\x0f"  # stand around a raised mark in a line's text until it is known what it marks
 _MARK = re.compile(r"(?:\d{1,3}|[*†‡§¶]{1,3}|\[\d{1,3}\]|[a-z])(?:[,–-]\s?\d{1,3})*,?\Z")
 _ORDINAL = re.compile(r"(?:st|nd|rd|th|er|re|e|ème)\Z")
@@ -21,19 +33,163 @@ _ITEM = re.compile(ITEM_MARK + r"\Z")
 _STACKED = 1.7  # line heights between the lines of one cell
 _STACKED_BESIDE = 2.7  # ... that stands beside another: it may have several paragraphs
 _SAME = 3.0  # points
+_MOST_ANNOTATIONS = 2_000  # of one page
+_LONGEST_VALUE = 1 << 18  # bytes
+_HIDDEN = 2 | 32  # flags: hidden, no view
 
 
 @dataclass(slots=True)
-class Line(Placed):
-    """One line of text as it is read. row: a table's row or a list item put together, which no other line joins."""
+class Line:
+    """One line of text as it is read. left, right, base (its baseline, upwards) and size in points; a page of text that
+    runs upwards is turned. row: a table's row or a list item put together, which no other line joins."""
 
+    text: str
+    left: float
+    right: float
+    base: float
+    size: float
+    bold: bool
     row: bool = False
+
+
+@dataclass(slots=True)
+class Span(Line):
+    """Characters of one text object. spaced: white space stands before it. turn: quarters, against the clock."""
+
+    spaced: bool = True
+    turn: int = 0
 
 
 Cells = list[list[Line]]
 
 
-def page_lines(spans: Sequence[Span]) -> list[Line]:
+def lines_of_page(page: Any, forms: Any, c: Any) -> list[Line]:
+    """Return the lines of a page of PDFium's. forms: the document's form environment, or None."""
+    text_page = page.get_textpage()
+    lines = _with_annotations(_lines(_spans(text_page, c)), page, forms, c)
+    text_page.close()
+    return lines
+
+
+def _spans(text_page: Any, c: Any) -> list[Span]:
+    """Return spans in the order of the file. Only the page's main direction of writing is kept in place; a stamp at the
+    margin comes last."""
+    text = text_page.get_text_range()
+    count = text_page.count_chars()
+    if len(text) != count:  # a character without a meaning: take one by one
+        text = "".join(map(_letter, (c.FPDFText_GetUnicode(text_page.raw, at) for at in range(count))))
+    spans = list(_Asker(text.replace("\x02", HYPHEN), text_page.raw, c).spans())
+    turns = Counter[int]()
+    for span in spans:
+        turns[span.turn] += len(span.text)
+    main = turns.most_common(1)[0][0] if turns else 0
+    return sorted(spans, key=lambda span: span.turn != main)
+
+
+def _letter(code: int) -> str:
+    return chr(code) if 0 < code <= 0x10FFFF and not 0xD800 <= code < 0xE000 else "\ufffd"
+
+
+class _Asker:
+    def __init__(self, text: str, raw: Any, c: Any) -> None:
+        self._text, self._raw, self._c = text, raw, c
+        self._box, self._matrix = c.FS_RECTF(), c.FS_MATRIX()
+        self._x, self._y = ctypes.c_double(), ctypes.c_double()
+        self._fonts: dict[int, bool] = {}
+
+    def spans(self) -> Iterator[Span]:
+        start, spaced = 0, True
+        for end in [*(found.end() for found in _BREAK.finditer(self._text)), len(self._text)]:
+            at = start
+            last = start + len(self._text[start:end].rstrip()) - 1
+            while at <= last:
+                if self._text[at].isspace():
+                    at, spaced = at + 1, True
+                    continue
+                stop = self._object_end(at, last)
+                yield from self._pieces(at, stop, spaced)
+                at, spaced = stop, False
+            spaced = spaced or self._text[last + 1 : end] != ""
+            start = end
+
+    def _object(self, at: int) -> int:
+        found = self._c.FPDFText_GetTextObject(self._raw, at)
+        return ctypes.addressof(found.contents) if found else 0
+
+    def _object_end(self, at: int, last: int) -> int:
+        """Return where the object of ``at`` ends; it goes no further than ``last``, and neither is white space."""
+        own = self._object(at)
+        if self._object(last) == own or (self._text[last] == HYPHEN and last > at and self._object(last - 1) == own):
+            return last + 1
+        low, high = at, last
+        while high - low > 1:
+            middle = (low + high) // 2
+            solid = middle
+            while solid < high and self._text[solid].isspace():  # white space that PDFium made has no object
+                solid += 1
+            if solid == high:
+                high = middle
+            elif self._object(solid) == own:
+                low = solid
+            else:
+                high = middle
+        return high
+
+    def _pieces(self, first: int, end: int, spaced: bool) -> Iterator[Span]:
+        """Yield the span, cut where a gap in it is wide."""
+        end = first + len(self._text[first:end].rstrip())
+        span = self._span(first, end, spaced)
+        tight = span.right - span.left < _LOOSE * span.size * (end - first) and "  " not in span.text
+        if tight or span.turn:
+            yield span
+            return
+        words = list(_WORD.finditer(self._text, first, end))
+        cuts = [first]
+        for before, after in pairwise(words):
+            gap = self._edge(after.start(), 0) - self._edge(before.end() - 1, 1)
+            if gap > _GAP * span.size:
+                cuts.append(after.start())
+        for start, stop in pairwise([*cuts, end]):
+            yield self._span(start, start + len(self._text[start:stop].rstrip()), spaced or start > first)
+
+    def _edge(self, at: int, side: int) -> float:
+        self._c.FPDFText_GetLooseCharBox(self._raw, at, self._box)
+        return float(self._box.right if side else self._box.left)
+
+    def _span(self, first: int, end: int, spaced: bool) -> Span:
+        c, raw, matrix = self._c, self._raw, self._matrix
+        text = self._text[first:end]
+        last = end - 2 if text.endswith(HYPHEN) and end - first > 1 else end - 1
+        found = c.FPDFText_GetTextObject(raw, first)
+        c.FPDFText_GetMatrix(raw, first, matrix)
+        size = c.FPDFText_GetFontSize(raw, first) * math.hypot(matrix.c, matrix.d)
+        c.FPDFText_GetCharOrigin(raw, first, self._x, self._y)
+        turn = round(math.atan2(matrix.b, matrix.a) / (math.pi / 2)) % 4
+        c.FPDFText_GetLooseCharBox(raw, first, self._box)
+        box = [self._box.left, self._box.bottom, self._box.right, self._box.top]
+        c.FPDFText_GetLooseCharBox(raw, last, self._box)
+        left, right = min(box[0], self._box.left), max(box[2], self._box.right)
+        low, high = min(box[1], self._box.bottom), max(box[3], self._box.top)
+        x, y = self._x.value, self._y.value
+        place = [(left, right, y), (low, high, -x), (-right, -left, -y), (-high, -low, x)][turn]
+        return Span(text, *place, size or 1.0, self._bold(found), spaced=spaced, turn=turn)
+
+    def _bold(self, text_object: Any) -> bool:
+        if not text_object:
+            return False
+        c = self._c
+        font = c.FPDFTextObj_GetFont(text_object)
+        key = ctypes.addressof(font.contents) if font else 0
+        if key not in self._fonts:
+            name = ctypes.create_string_buffer(128)
+            if font:
+                c.FPDFFont_GetBaseFontName(font, name, 128)
+            thick = bool(font) and c.FPDFFont_GetWeight(font) >= 600
+            self._fonts[key] = thick or _BOLD.search(name.value.decode("latin-1")) is not None
+        return self._fonts[key]
+
+
+def _lines(spans: Sequence[Span]) -> list[Line]:
     groups = _groups(_pieces(_without_drop_caps(spans)))
     tabular = [len(cells) > 1 and _aligned(groups, at) for at, cells in enumerate(groups)]
     lines: list[Line] = []
@@ -65,15 +221,14 @@ def _without_drop_caps(spans: Sequence[Span]) -> list[Span]:
                 and -0.2 * span.size < span.left - cap.right < span.size and span.text[:1].isalpha()
                 and -0.2 * span.size < span.base - cap.base < cap.size):
             alone = cap.text in ("A", "I", "O") and span.left - cap.right > 0.2 * span.size
-            kept[-1] = Span(cap.text + " " * alone + span.text, cap.left, span.right, span.base, span.size, span.bold,
-                            cap.spaced)
+            kept[-1] = replace(span, text=cap.text + " " * alone + span.text, left=cap.left, spaced=cap.spaced, turn=0)
         else:
             kept.append(span)
     return kept
 
 
 def _pieces(spans: Sequence[Span]) -> list[Line]:
-    """Spans that stand side by side without a wide gap, as one line each."""
+    """Return spans that stand side by side without a wide gap as one line."""
     rows: list[list[Span]] = []
     for span in spans:
         last = rows[-1][-1] if rows else None
@@ -115,7 +270,7 @@ def _piece(row: Sequence[Span]) -> Line:
 
 
 def _groups(pieces: Sequence[Line]) -> list[Cells]:
-    """Cells side by side, each a stack of lines; a group without a neighbour has one cell."""
+    """Return cells side by side, each a stack of lines; a group without a neighbour has one cell."""
     groups: list[Cells] = []
     for piece in pieces:
         cells = groups[-1] if groups else None
@@ -142,17 +297,13 @@ def _groups(pieces: Sequence[Line]) -> list[Cells]:
 
 
 def _aligned(groups: Sequence[Cells], at: int) -> bool:
-    """Whether another row close by has a cell that begins, ends or stands in the middle where one of this row does. The
+    """Say whether another row close by has a cell that begins, ends or has its middle where one of this row does. The
     mark of a list item is no cell."""
     if _item(groups[at]):
         return False
-    for other in (*groups[max(0, at - 2) : at], *groups[at + 1 : at + 3]):
-        if len(other) > 1 and not _item(other):
-            for mine in groups[at][1:]:
-                for theirs in other[1:]:
-                    if any(abs(a - b) < _SAME for a, b in zip(_edges(mine), _edges(theirs), strict=True)):
-                        return True
-    return False
+    others = [other for other in (*groups[max(0, at - 2) : at], *groups[at + 1 : at + 3]) if not _item(other)]
+    return any(abs(a - b) < _SAME for mine in groups[at][1:] for other in others for theirs in other[1:]
+               for a, b in zip(_edges(mine), _edges(theirs), strict=True))
 
 
 def _item(cells: Cells) -> bool:
@@ -165,7 +316,7 @@ def _edges(cell: Sequence[Line]) -> tuple[float, float, float]:
 
 
 def _columns(rows: Sequence[Cells]) -> bool:
-    """Columns of running text that the file holds row by row: many rows of full lines, none with a cell of several."""
+    """Say whether rows are columns of running text: many rows of full lines, none with a cell of several."""
     if len(rows) < 5 or any(len(cell) > 1 for cells in rows for cell in cells):
         return False
     firsts = [cells[0][0] for cells in rows]
@@ -175,7 +326,7 @@ def _columns(rows: Sequence[Cells]) -> bool:
 
 
 def _loose(cells: Cells) -> list[Line]:
-    """Return what is no table's row: lines as they stand, those on one level joined."""
+    """Return the lines of a group that is no table's row as they stand, those on one level joined."""
     if len(cells) == 1:
         return cells[0]
     if _item(cells):
@@ -183,13 +334,12 @@ def _loose(cells: Cells) -> list[Line]:
     if all(len(cell) == 1 for cell in cells) and all(
         abs(left[0].base - right[0].base) < 0.5 * left[0].size for left, right in pairwise(cells)
     ):
-        line = _row(cells, " ")
-        line.row = False
-        return [line]
+        return [replace(_row(cells, " "), row=False)]
     return [line for cell in cells for line in cell]
 
 
 def _row(cells: Cells, between: str) -> Line:
+    """Return a row as one line, the lines of each cell joined."""
     lines = [line for cell in cells for line in cell]
     texts = []
     for cell in cells:
@@ -200,3 +350,61 @@ def _row(cells: Cells, between: str) -> Line:
     top = max(lines, key=lambda line: line.base)
     return Line(between.join(texts), lines[0].left, max(line.right for line in lines), top.base, lines[-1].size,
                 all(line.bold for line in lines), True)
+
+
+# -- words that stand on a page without being of it
+
+
+def _with_annotations(lines: list[Line], page: Any, forms: Any, c: Any) -> list[Line]:
+    """Add filled form fields and FreeText annotations: behind the words to their left, as on the page, or else on lines
+    of their own at the page's end."""
+    added: list[Line] = []
+    for text, (left, bottom, right, top) in _values(page, forms, c):
+        label = max((line for line in lines if bottom - 4 < line.base < top and line.right < left + 4),
+                    key=lambda line: line.right, default=None)
+        height = min(top - bottom, 12.0)
+        if label is not None and "\n" not in text.strip():
+            label.text, label.right = f"{label.text.rstrip()} {text.strip()}", right
+            label.row = True  # what was filled in runs into no other line
+        else:
+            added += [Line(part.strip(), left, right, bottom, height, False, True)
+                      for part in text.splitlines() if part.strip()]
+    return lines + added
+
+
+def _values(page: Any, forms: Any, c: Any) -> Iterator[tuple[str, tuple[float, float, float, float]]]:
+    box = c.FS_RECTF()
+    for index in range(min(c.FPDFPage_GetAnnotCount(page), _MOST_ANNOTATIONS)):
+        annotation = c.FPDFPage_GetAnnot(page, index)
+        if not annotation:
+            continue
+        try:
+            text = "" if c.FPDFAnnot_GetFlags(annotation) & _HIDDEN else _value(annotation, forms, c)
+            if text.strip() and c.FPDFAnnot_GetRect(annotation, box):
+                yield text, (min(box.left, box.right), min(box.bottom, box.top), max(box.left, box.right),
+                             max(box.bottom, box.top))
+        finally:
+            c.FPDFPage_CloseAnnot(annotation)
+
+
+def _value(annotation: Any, forms: Any, c: Any) -> str:
+    kind = c.FPDFAnnot_GetSubtype(annotation)
+    if kind == c.FPDF_ANNOT_FREETEXT:
+        return _string(lambda room, size: c.FPDFAnnot_GetStringValue(annotation, b"Contents", room, size), c)
+    if kind != c.FPDF_ANNOT_WIDGET or forms is None:
+        return ""
+    field = c.FPDFAnnot_GetFormFieldType(forms, annotation)
+    if field in (c.FPDF_FORMFIELD_CHECKBOX, c.FPDF_FORMFIELD_RADIOBUTTON):
+        return "[x]" if c.FPDFAnnot_IsChecked(forms, annotation) else ""
+    if field in (c.FPDF_FORMFIELD_TEXTFIELD, c.FPDF_FORMFIELD_COMBOBOX, c.FPDF_FORMFIELD_LISTBOX):
+        return _string(lambda room, size: c.FPDFAnnot_GetFormFieldValue(forms, annotation, room, size), c)
+    return ""
+
+
+def _string(ask: Any, c: Any) -> str:
+    size = ask(None, 0)
+    if not 2 < size <= _LONGEST_VALUE:
+        return ""
+    room = ctypes.create_string_buffer(size)
+    ask(ctypes.cast(room, ctypes.POINTER(c.FPDF_WCHAR)), size)
+    return room.raw[: size - 2].decode("utf-16-le", "ignore").replace("\r\n", "\n").replace("\r", "\n")

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
-from ..running_lines import between_running_lines
-from .pdf_lines import ITEM_MARK, LOWERED, RAISED, Line
-from .pdf_spans import HYPHEN
+from ..reflow import between_running_lines
+from .pdf_lines import HYPHEN, ITEM_MARK, LOWERED, RAISED, Line
 from .source import Heading
 
 _WIDER = 1.3  # a gap of that many usual gaps begins a paragraph

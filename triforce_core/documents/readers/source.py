@@ -62,19 +62,19 @@ class Heading:
 
 @dataclass
 class Raw:
-    """A file as extracted. lines: text is hard-wrapped line by line and has running headers (PDF). laid_out: blanks in
-    it count (the indentation of code), for the reader took all others away."""
+    """A file as extracted. laid_out: blanks in it count (the indentation of code), for the reader took all others
+    away. joined: lays the clean texts of all pages out, if their lines end as on paper."""
 
     kind: str
     reader: str
     title: str
     pages: list[RawPage]
-    lines: bool = False
     laid_out: bool = False
     warnings: list[str] = field(default_factory=list)
     headings: list[Heading] = field(default_factory=list)
     language: str = ""  # as the file names it
     unread: Unread = field(default_factory=Unread)
+    joined: Callable[[Sequence[str]], list[str]] = list
 
 
 def page_numbers(numbers: Sequence[int]) -> str:

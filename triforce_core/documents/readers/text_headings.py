@@ -31,36 +31,37 @@ def indent_of(line: str) -> int:
     return len(line) - len(line.lstrip(" "))
 
 
-class Headings:
-    """Which groups of lines begin with a heading. base: the usual indentation of the text."""
+def find_headings(groups: Sequence[Sequence[str]],
+                  base: int) -> tuple[dict[int, tuple[str, int]], dict[int, int]]:
+    """Return (words, level) of the heading with which a group of lines begins, by the group's number; and how many
+    lines of each group belong to a heading. base: the usual indentation of the text."""
+    finder = _Finder(groups, base)
+    number = 0
+    while number < len(groups):
+        number += finder.look(number)
+    finder.drop_title_pages()
+    finder.drop_lists()
+    return finder.found, finder.taken
 
+
+class _Finder:
     def __init__(self, groups: Sequence[Sequence[str]], base: int) -> None:
         self._groups, self._base = groups, base
-        self._found: dict[int, tuple[str, int]] = {}  # of each group that has one
-        self._taken: dict[int, int] = {}
+        self.found: dict[int, tuple[str, int]] = {}
+        self.taken: dict[int, int] = {}
         self._rules: list[str] = []  # signs that underline, in the order of their first use
-        number = 0
-        while number < len(groups):
-            number += self._look(number)
-        self._without_title_pages()
 
-    def of(self, number: int) -> tuple[str, int] | None:
-        """(words, level) of the heading with which this group begins, if it does."""
-        return self._found.get(number)
-
-    def taken(self, number: int) -> int:
-        """Lines of this group that belong to a heading."""
-        return self._taken.get(number, 0)
-
-    def _look(self, number: int) -> int:
-        """Note the heading of a group; says how many groups it takes."""
+    def look(self, number: int) -> int:
+        """Note the heading of a group. Return how many groups it takes."""
         lines = self._groups[number]
         first = lines[0].strip()
         if len(first) > _LONGEST or _LEADERS.search(first):
             return 1
         if len(lines) > 1 and (rule := _RULE.fullmatch(lines[1].strip())) and len(lines[1].strip()) * 2 >= len(first):
             if not _RULE.fullmatch(first):
-                self._note(number, first, self._underlined(rule[1]), 2)
+                if rule[1] not in self._rules:
+                    self._rules.append(rule[1])
+                self._note(number, first, self._rules.index(rule[1]) + 1, 2)
             return 1
         if len(lines) > 3:
             return 1
@@ -72,14 +73,14 @@ class Headings:
         if bare and len(lines) == 1 and len(after) <= 2 and after and _is_title(after, not roman):
             title = " ".join([whole, *map(str.strip, after)])
             self._note(number, title, _CHAPTERS if roman else level, len(lines))
-            self._taken[number + 1] = len(after)
+            self.taken[number + 1] = len(after)
             return 2
         if level:
             self._note(number, whole, level, len(lines))
         return 1
 
     def _level(self, words: str, lines: Sequence[str]) -> int:
-        """0 for what is no heading."""
+        """Return the level of a heading, 0 for other words."""
         if len(words) > _LONGEST or words.endswith((",", ";")):
             return 0
         for pattern, level in ((_PART, _PARTS), (_CHAPTER, _CHAPTERS)):
@@ -101,36 +102,35 @@ class Headings:
         set_out = self._base > 1 and indent_of(lines[0]) == 0 and len(words) <= 60
         return _SECTIONS if set_out and words[0].isupper() and words[-1].isalnum() else 0
 
-    def _underlined(self, sign: str) -> int:
-        if sign not in self._rules:
-            self._rules.append(sign)
-        return self._rules.index(sign) + 1
-
     def _note(self, number: int, words: str, level: int, lines: int) -> None:
-        self._found[number], self._taken[number] = (words, level), lines
+        self.found[number], self.taken[number] = (words, level), lines
 
-    def _without_title_pages(self) -> None:
-        """Lines in capitals with hardly a word between them make a title page; and numbered ones a list."""
-        for number, (words, level) in list(self._found.items()):
+    def _drop(self, number: int) -> None:
+        del self.found[number], self.taken[number]
+
+    def drop_title_pages(self) -> None:
+        """Drop lines in capitals with hardly a word between them: they make a title page."""
+        for number, (words, level) in list(self.found.items()):
             after = number + 1
-            if level != _SECTIONS or words.upper() != words or after >= len(self._groups):
-                continue
-            followed = sum(map(len, self._groups[after])) >= _TEXT or self._found.get(after, ("", level))[1] != level
-            if not followed:
-                del self._found[number], self._taken[number]
-        if not any(level < _SECTIONS and not _KNOWN.fullmatch(words) for words, level in self._found.values()):
-            for number, (words, level) in self._found.items():  # no chapters: a preface stands beside sections
-                self._found[number] = (words, max(level, _SECTIONS))
-        titled = {number: _value(found[1]) for number, (words, level) in self._found.items()
-                  if level in (_CHAPTERS, _SECTIONS) and (found := _ROMAN_TITLE.fullmatch(words))}
+            if level == _SECTIONS and words.upper() == words and after < len(self._groups) and not (
+                    sum(map(len, self._groups[after])) >= _TEXT or self.found.get(after, ("", level))[1] != level):
+                self._drop(number)
+        if not any(level < _SECTIONS and not _KNOWN.fullmatch(words) for words, level in self.found.values()):
+            for number, (words, level) in self.found.items():  # no chapters: a preface stands beside sections
+                self.found[number] = (words, max(level, _SECTIONS))
+
+    def drop_lists(self) -> None:
+        """Drop numbered lines right below each other, and the initials of names that look like Roman numbers."""
+        titled = {number: _value(match[1]) for number, (words, level) in self.found.items()
+                  if level in (_CHAPTERS, _SECTIONS) and (match := _ROMAN_TITLE.fullmatch(words))}
         values = set(titled.values())
         for number, value in titled.items():
-            if not {value - 1, value + 1} & values:  # the initial of a name
-                del self._found[number], self._taken[number]
-        listed = {number for number, (words, _) in self._found.items() if _SINGLE.match(words)}
+            if not {value - 1, value + 1} & values:
+                self._drop(number)
+        listed = {number for number, (words, _) in self.found.items() if _SINGLE.match(words)}
         for number in listed:
-            if number + 1 in listed or number - 1 in listed:
-                del self._found[number], self._taken[number]
+            if {number - 1, number + 1} & listed:
+                self._drop(number)
 
 
 def _value(roman: str) -> int:
@@ -139,12 +139,12 @@ def _value(roman: str) -> int:
 
 
 def _is_bare(words: str) -> bool:
-    """Only "CHAPTER I", without a title."""
+    """Say whether a heading is only "CHAPTER I", without a title."""
     return len(words.rstrip(".:").split()) == 2
 
 
 def _is_title(lines: Sequence[str], chapter: bool) -> bool:
-    """Whether lines may be the title below a chapter's number: in capitals, or, below the word, a short line."""
+    """Say whether lines may be the title below a chapter's number: in capitals, or, below the word, a short line."""
     words = " ".join(line.strip() for line in lines)
     if len(words) > _LONGEST or not any(map(str.isalpha, words)):
         return False
