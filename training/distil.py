@@ -4,7 +4,7 @@ First plain language modelling, then the target's own distribution: Kullback-Lei
 share of probability that does not overlap, which is the share of draft tokens that speculative decoding rejects.
 
 Every other row is four times as long. Of that the draft sees the end, and of what is before it only chunks, as in the
-application where the target says what matters (`triforce_core/kv_cache/cross_model.py`).
+application where the target says what matters (`triforce_core/kv_cache/retrieval.py`).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from triforce_core.errors import ConfigError, NotEnoughMemoryError
 from triforce_core.events import DocumentOpened, Finished, LoadProgress, MachineInfo, ModelInfo
 from triforce_core.kernels.native import NativeLinear
 from triforce_core.kv_cache import buffers
-from triforce_core.kv_cache.retrieval_copied import RetrievalCache
+from triforce_core.kv_cache.retrieval import RetrievalCache
 from triforce_core.kv_cache.streaming import StreamingCache
 
 GIB = 2**30

@@ -16,8 +16,7 @@ from triforce_core.config import EngineConfig, SamplingParams
 from triforce_core.engine.pipeline import AttentionMass
 from triforce_core.events import RoundEvent
 from triforce_core.kernels import KV_BITS, REFERENCE, WEIGHT_KINDS
-from triforce_core.kv_cache.full import FullCache
-from triforce_core.kv_cache.full_rows import RowsCache
+from triforce_core.kv_cache.full import FullCache, RowsCache
 from triforce_core.kv_cache.offloaded import OffloadedCache
 from triforce_core.model import load_model
 from triforce_core.research.device_tree import DeviceTree

@@ -13,7 +13,7 @@ from tests.model.tiny import attention, indexed_attention
 from triforce_core.config import SamplingParams
 from triforce_core.engine import pipeline, session
 from triforce_core.events import DocumentOpened, Finished, PrefillProgress, RoundEvent
-from triforce_core.kv_cache.retrieval_indexed import IndexedRetrievalCache
+from triforce_core.kv_cache.retrieval import IndexedRetrievalCache
 from triforce_core.model.graphs import PassGraphs
 from triforce_core.research.engine import ResearchEngine
 from triforce_core.research.settings import ResearchConfig

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from triforce_core.kernels import KV_BITS, REFERENCE, Dense, Linear, PreNorm, reference
 from triforce_core.kernels.fused import FusedDense
-from triforce_core.kv_cache.full import FullCache
-from triforce_core.kv_cache.full_rows import RowsCache
+from triforce_core.kv_cache.full import FullCache, RowsCache
 from triforce_core.model import Llama
 from triforce_core.model.graphs import DeviceSlots
 

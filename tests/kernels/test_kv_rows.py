@@ -12,7 +12,7 @@ from model.tiny import VOCAB, tiny_config, tiny_llama
 from triforce_core.device.memory_plan import Weights
 from triforce_core.kernels import KV_BITS, choose_kernels, compiled, from_rows, native, row_bytes, to_rows
 from triforce_core.kernels.kv_rows import GROUP
-from triforce_core.kv_cache.full_rows import RowsCache
+from triforce_core.kv_cache.full import RowsCache
 from triforce_core.model import parse_config
 
 needs_library = pytest.mark.usefixtures("level")

@@ -7,17 +7,16 @@ Streaming drops tokens, so its naive twin keeps a list of what is held and recom
 from __future__ import annotations
 
 import random
-from unittest.mock import Mock
 
 import pytest
 import torch
 
 from tests.model.tiny import VOCAB, tiny_llama
 from triforce_core.errors import ContextTooLongError
+from triforce_core.kv_cache.base import KVCache
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.kv_cache.offloaded import OffloadedCache
-from triforce_core.kv_cache.retrieval_copied import RetrievalCache
-from triforce_core.kv_cache.staging import StagingCache
+from triforce_core.kv_cache.retrieval import RetrievalCache
 from triforce_core.kv_cache.streaming import StreamingCache
 from triforce_core.model import Llama
 from triforce_core.research.chunk_means import ChunkMeans
@@ -42,11 +41,11 @@ def streaming_cache(model: Llama, window: int = 300, sinks: int = 4, slack: int 
 
 
 def offloaded_cache(model: Llama = MODEL, resident_layers: int = 0, max_tokens: int = 400, slots: int = 8,
-                    ring_buffers: int = 2, tail: int = 12) -> OffloadedCache:
+                    tail: int = 12) -> OffloadedCache:
     """A short tail, so that it overflows often."""
     c = model.config
     return OffloadedCache(c.num_layers, c.num_kv_heads, c.head_dim, max_tokens=max_tokens, dtype=model.dtype,
-                          slots=slots, resident_layers=resident_layers, ring_buffers=ring_buffers, tail=tail)
+                          slots=slots, resident_layers=resident_layers, tail=tail)
 
 
 WHOLE = {"full": full_cache, "offloaded": offloaded_cache, "half offloaded": lambda: offloaded_cache(resident_layers=1)}
@@ -69,7 +68,7 @@ def fresh_logits(model: Llama, tokens: list[int]) -> torch.Tensor:
     return model.forward(torch.tensor(tokens), full_cache(model), logits_rows=1)[0]
 
 
-def assert_like_recomputed(model: Llama, cache: StagingCache, kept: list[int]) -> None:
+def assert_like_recomputed(model: Llama, cache: KVCache, kept: list[int]) -> None:
     """One more token on the cache gives what a fresh recomputation gives; then it is forgotten."""
     staged = cache.length - cache.num_committed
     logits = model.forward(torch.tensor([7]), cache, logits_rows=1)[0]
@@ -118,7 +117,7 @@ def test_tree_of_staged_tokens(kind: str) -> None:
     full = WHOLE.get(kind, full_cache)()
     MODEL.forward(torch.tensor(prefix), full, logits_rows=0)
     full.commit()
-    cache: StagingCache = full
+    cache: KVCache = full
     if kind in PARTS:
         cache = PARTS[kind](full, 64)
     if kind == "streaming":
@@ -140,7 +139,7 @@ def test_a_tree_that_grows_level_by_level(kind: str) -> None:
     """Each pass stages one more level, of which a token sees its own ancestors among all that is staged."""
     prefix = [1, 2, 3, 4, 5]
     full = WHOLE.get(kind, full_cache)()
-    own: StagingCache = streaming_cache(MODEL) if kind == "streaming" else full
+    own: KVCache = streaming_cache(MODEL) if kind == "streaming" else full
     MODEL.forward(torch.tensor(prefix), own, logits_rows=0)
     own.commit()
     grown = ModelOnCache(MODEL, PARTS[kind](full, 64) if kind in PARTS else own)
@@ -355,14 +354,14 @@ def test_retrieval_copies_nothing_before_something_is_staged() -> None:
     """An answer goes on without drafts for longer than there is room for; then all of it is there."""
     full = prefilled(MODEL, 200)
     cache = RetrievalCache(full, budget=64, recent=16, slack=4)
-    full.lend = Mock(side_effect=full.lend)
+    before = [layer.keys.clone() for layer in cache.layers]
     for _ in range(9):
         MODEL.forward(torch.arange(3), full, logits_rows=0)
         full.commit()
         cache.commit()
         assert cache.num_committed == full.num_committed == cache.length
         cache.check_integrity()
-    assert not full.lend.called
+    assert all(torch.equal(layer.keys, keys) for layer, keys in zip(cache.layers, before, strict=True))
     cache.begin(1)
     cache.check_integrity()
     at, newest = cache._filled, full.num_committed

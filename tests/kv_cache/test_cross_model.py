@@ -12,7 +12,7 @@ from tests.kv_cache.test_contract import MODEL, ONE_LAYER, assert_like_recompute
 from tests.model.tiny import VOCAB
 from triforce_core.device.shard import ALONE
 from triforce_core.engine.prefill import DraftPrefill, mark
-from triforce_core.kv_cache.cross_model import CrossModelCache
+from triforce_core.kv_cache.retrieval import CrossModelCache
 from triforce_core.kv_cache.streaming import turn
 
 BUDGET, RECENT, CHUNK = 48, 16, 4

@@ -13,9 +13,8 @@ from torch import Tensor
 from tests.model.tiny import VOCAB, tiny_llama
 from triforce_core.kv_cache.buffers import LayerBuffers
 from triforce_core.kv_cache.full import FullCache
-from triforce_core.kv_cache.host import HostLayer
-from triforce_core.kv_cache.offloaded import OffloadedCache
-from triforce_core.kv_cache.retrieval_copied import RetrievalCache
+from triforce_core.kv_cache.offloaded import HostLayer, OffloadedCache
+from triforce_core.kv_cache.retrieval import RetrievalCache
 from triforce_core.model import Llama
 
 LAYERS = 5
@@ -50,10 +49,9 @@ class Watch:
 
 
 @pytest.mark.parametrize("resident", range(LAYERS))
-@pytest.mark.parametrize("buffers", [1, 2, 3, 7])
-def test_bit_for_bit_what_a_full_cache_gives(resident: int, buffers: int) -> None:
+def test_bit_for_bit_what_a_full_cache_gives(resident: int) -> None:
     rng = random.Random(resident)
-    full, offloaded = pair(resident_layers=resident, ring_buffers=buffers)
+    full, offloaded = pair(resident_layers=resident)
     for _ in range(40):
         n = rng.choice([1, 1, 4, 7, 30])
         tokens = torch.tensor([rng.randrange(VOCAB) for _ in range(n)])
@@ -116,7 +114,7 @@ def test_a_layer_has_come_in_before_its_turn(resident: int, monkeypatch: pytest.
 
 
 def test_layers_that_all_find_room_in_the_ring_stay_there() -> None:
-    _, cache = pair(resident_layers=3, ring_buffers=2)
+    _, cache = pair(resident_layers=3)
     MODEL.forward(torch.arange(100) % VOCAB, cache, logits_rows=0)
     cache.commit()
     before = cache.streamed_bytes

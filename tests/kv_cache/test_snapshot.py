@@ -18,7 +18,7 @@ import torch
 from triforce_core.assets import BUILTIN_FOLDER
 from triforce_core.engine.loading import fingerprint
 from triforce_core.errors import NotEnoughDiskError
-from triforce_core.kv_cache import snapshot, snapshot_header, versions
+from triforce_core.kv_cache import shared_prefix, snapshot, snapshot_header
 from triforce_core.kv_cache.snapshot import (
     DamagedSnapshot,
     SnapshotKey,
@@ -64,6 +64,14 @@ def test_round_trip(readings: SnapshotStore, dtype: torch.dtype) -> None:
     with readings.load(KEY) as reading:
         assert (reading.tokens, reading.read_seconds, reading.num_layers) == (37, 41.5, 3)
         assert_same(reading, layers)
+
+
+@pytest.mark.parametrize(("one", "other", "count"), [
+    ([1, 2, 3], [1, 2, 4], 2), ([1, 2], [1, 2, 3], 2), ([1, 2, 3], [1, 2], 2), ([], [1], 0), ([2, 1], [1, 2], 0),
+    ([1, 9, 3], [1, 8, 3], 1)])
+def test_a_shared_prefix_ends_at_the_first_difference_or_the_shorter_ones_end(one: list, other: list,
+                                                                              count: int) -> None:
+    assert shared_prefix(one, other) == count
 
 
 def test_digests_of_beginnings() -> None:
@@ -232,11 +240,11 @@ def test_list_and_delete(readings: SnapshotStore) -> None:
 
 def test_only_what_can_never_be_opened_again_is_removed(readings: SnapshotStore) -> None:
     """A checkpoint that is not there may be tomorrow, and a newer version's reading is another program's."""
-    assert versions.KV_VERSION < 90 > versions.PROMPT_VERSION
-    kept = {"ours": replace(KEY, model=versions.BUILTIN_TARGETS[-1], settings=(("kv", str(versions.KV_VERSION)),)),
+    assert snapshot.KV_VERSION < 90 > snapshot.PROMPT_VERSION
+    kept = {"ours": replace(KEY, model=snapshot.BUILTIN_TARGETS[-1], settings=(("kv", str(snapshot.KV_VERSION)),)),
             "unplugged": KEY, "newer": replace(KEY, prompt_version="90", settings=(("kv", "90"),)),
             "no number": replace(KEY, prompt_version="x")}
-    dead = {"former pair": replace(KEY, model=versions.BUILTIN_TARGETS[0]),
+    dead = {"former pair": replace(KEY, model=snapshot.BUILTIN_TARGETS[0]),
             "older layout": replace(KEY, prompt_version="0"), "older values": replace(KEY, settings=(("kv", "0"),))}
     for name, key in (kept | dead).items():
         save(readings, replace(key, document=name), make_layers(), read_seconds=1)
@@ -249,7 +257,7 @@ def test_only_what_can_never_be_opened_again_is_removed(readings: SnapshotStore)
 
 def test_the_built_in_target_is_the_last_one_that_is_known() -> None:
     """Whoever trains another adds its fingerprint: readings of the one before are removed by it."""
-    assert fingerprint(BUILTIN_FOLDER / "target") == versions.BUILTIN_TARGETS[-1]
+    assert fingerprint(BUILTIN_FOLDER / "target") == snapshot.BUILTIN_TARGETS[-1]
 
 
 def test_stale_temporaries_are_swept(readings: SnapshotStore) -> None:

@@ -10,10 +10,9 @@ import torch
 from model.tiny import LIKE_A_GPU, VOCAB, Watch, tiny_llama
 from torch import Tensor
 
-from triforce_core.kv_cache.full import FullCache
-from triforce_core.kv_cache.full_rows import RowsCache
-from triforce_core.kv_cache.retrieval_indexed import IndexedRetrievalCache
-from triforce_core.kv_cache.staging import StagingCache
+from triforce_core.kv_cache.base import KVCache
+from triforce_core.kv_cache.full import FullCache, RowsCache
+from triforce_core.kv_cache.retrieval import IndexedRetrievalCache
 from triforce_core.kv_cache.streaming import StreamingCache
 from triforce_core.model import Llama
 from triforce_core.model.graphs import Outputs, PassGraphs
@@ -50,19 +49,19 @@ def model() -> Llama:
     return tiny_llama(kernels=LIKE_A_GPU, num_key_value_heads=2)
 
 
-def full(llama: Llama) -> StagingCache:
+def full(llama: Llama) -> KVCache:
     return FullCache(2, 2, 8, max_tokens=4000, dtype=torch.float32, slots=40)
 
 
-def rounded(llama: Llama) -> StagingCache:
+def rounded(llama: Llama) -> KVCache:
     return RowsCache(2, 2, 8, kind="int8", max_tokens=4000, dtype=torch.float32, slots=40)
 
 
-def streaming(llama: Llama) -> StagingCache:
+def streaming(llama: Llama) -> KVCache:
     return StreamingCache(2, 2, 8, sinks=2, window=8, frequencies=llama.rope.frequencies, dtype=torch.float32, slack=4)
 
 
-def indexed(llama: Llama) -> StagingCache:
+def indexed(llama: Llama) -> KVCache:
     cache = full(llama)
     llama.forward(torch.arange(200) % VOCAB, cache, logits_rows=0)
     cache.commit()
@@ -92,7 +91,7 @@ def test_captured_passes_follow_an_index_that_changes() -> None:
 
 
 @pytest.mark.parametrize("make", [full, rounded, streaming])
-def test_same_logits_and_observations(make: Callable[[Llama], StagingCache]) -> None:
+def test_same_logits_and_observations(make: Callable[[Llama], KVCache]) -> None:
     usual, captured = model(), model()
     again = RunAgain()
     captured.graphs = PassGraphs(captured.rope, 8, lambda: again)
@@ -217,7 +216,7 @@ def test_passes_that_only_catch_up_are_not_captured() -> None:
 
 
 @pytest.mark.parametrize("make", [full, streaming])
-def test_a_width_between_two_is_filled_up_and_nothing_of_it_stays(make: Callable[[Llama], StagingCache]) -> None:
+def test_a_width_between_two_is_filled_up_and_nothing_of_it_stays(make: Callable[[Llama], KVCache]) -> None:
     usual, captured, again = model(), model(), RunAgain()
     captured.graphs = PassGraphs(captured.rope, 16, lambda: again)
     caches = [make(usual), make(captured)]
@@ -241,12 +240,12 @@ def random_tree(size: int, g: torch.Generator) -> list[int]:
     return [int(torch.randint(-1, node, (1,), generator=g)) if node else -1 for node in range(size)]
 
 
-def roomy(llama: Llama) -> StagingCache:
+def roomy(llama: Llama) -> KVCache:
     return StreamingCache(2, 2, 8, sinks=2, window=8, frequencies=llama.rope.frequencies, dtype=torch.float32, slack=40)
 
 
 @pytest.mark.parametrize("make", [full, roomy, indexed])
-def test_trees_are_captured_whatever_their_shape(make: Callable[[Llama], StagingCache]) -> None:
+def test_trees_are_captured_whatever_their_shape(make: Callable[[Llama], KVCache]) -> None:
     """Also behind staged tokens, also level by level, observed or not, and with rows to fill up."""
     usual, captured, again = model(), model(), RunAgain()
     captured.graphs = PassGraphs(captured.rope, 16, lambda: again)

@@ -16,8 +16,7 @@ from speculation.probs import ANY_SHAPE
 from tests.model.tiny import LIKE_A_GPU, VOCAB, tiny_llama
 from tests.speculation.test_graph_runner import START, TARGET, run_again, same
 from triforce_core.config import SamplingParams
-from triforce_core.kv_cache.retrieval_copied import RetrievalCache
-from triforce_core.kv_cache.retrieval_indexed import IndexedRetrievalCache
+from triforce_core.kv_cache.retrieval import IndexedRetrievalCache, RetrievalCache
 from triforce_core.research.device_tree import DeviceTree
 from triforce_core.research.tree_buffers import TreeBuffers
 from triforce_core.research.tree_runner import TreeRunner

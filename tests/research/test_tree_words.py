@@ -15,8 +15,7 @@ from triforce_core.engine.plan import Plan, Situation
 from triforce_core.errors import ConfigError
 from triforce_core.events import Finished, RoundEvent
 from triforce_core.kv_cache.offloaded import OffloadedCache
-from triforce_core.kv_cache.retrieval_copied import RetrievalCache
-from triforce_core.kv_cache.retrieval_indexed import IndexedRetrievalCache
+from triforce_core.kv_cache.retrieval import IndexedRetrievalCache, RetrievalCache
 from triforce_core.research.device_tree import DeviceTree
 from triforce_core.research.engine import ResearchEngine
 from triforce_core.research.plan import ResearchPlan, TreeSettings, plan

@@ -11,8 +11,7 @@ from tests.model.tiny import VOCAB
 from tests.speculation.test_graph_runner import SMALL, START, TARGET
 from triforce_core.config import SamplingParams
 from triforce_core.kv_cache.full import FullCache
-from triforce_core.kv_cache.retrieval_copied import RetrievalCache
-from triforce_core.kv_cache.retrieval_indexed import IndexedRetrievalCache
+from triforce_core.kv_cache.retrieval import IndexedRetrievalCache, RetrievalCache
 from triforce_core.kv_cache.streaming import StreamingCache
 from triforce_core.research.device_tree import DeviceTree
 from triforce_core.research.tree_drafter import TreeDrafter

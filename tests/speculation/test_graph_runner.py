@@ -13,8 +13,7 @@ import torch
 from tests.model.tiny import LIKE_A_GPU, VOCAB, tiny_llama
 from triforce_core.config import SamplingParams
 from triforce_core.kv_cache.full import FullCache
-from triforce_core.kv_cache.retrieval_copied import RetrievalCache
-from triforce_core.kv_cache.retrieval_indexed import IndexedRetrievalCache
+from triforce_core.kv_cache.retrieval import IndexedRetrievalCache, RetrievalCache
 from triforce_core.kv_cache.streaming import StreamingCache
 from triforce_core.research.lenience import LenientRunner, lenient
 from triforce_core.sampling import Sampler, SeededChance

@@ -11,7 +11,7 @@ from triforce_core.config import SamplingParams, SpeculationConfig
 from triforce_core.engine.engine import Engine
 from triforce_core.engine.session import AnswerEvent
 from triforce_core.events import Turn
-from triforce_core.kv_cache.staging import StagingCache
+from triforce_core.kv_cache.base import KVCache
 
 
 class StarvedEngine(Engine):
@@ -22,5 +22,5 @@ class StarvedEngine(Engine):
             yield from answer
             return
         error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3.50 GiB.")
-        with patch.object(StagingCache, "__init__", side_effect=error):
+        with patch.object(KVCache, "__init__", side_effect=error):
             yield from answer

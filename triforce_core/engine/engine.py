@@ -31,8 +31,7 @@ from ..events import (
 )
 from ..kernels import compiled
 from ..kv_cache.full import FullCache
-from ..kv_cache.snapshot import SnapshotKey, SnapshotStore, prefix_digests, token_digest
-from ..kv_cache.versions import KV_VERSION, PROMPT_VERSION
+from ..kv_cache.snapshot import KV_VERSION, PROMPT_VERSION, SnapshotKey, SnapshotStore, prefix_digests, token_digest
 from ..packages import FOR_QUOTES, require
 from ..prompt.builder import DocumentPrompt, PromptBuilder
 from ..speculation.cost_profile import Profile

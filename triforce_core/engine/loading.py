@@ -28,8 +28,7 @@ from ..kernels import (
     groups_missing,
     in_blocks,
 )
-from ..kv_cache.full import FullCache
-from ..kv_cache.full_rows import RowsCache
+from ..kv_cache.full import FullCache, RowsCache
 from ..kv_cache.offloaded import OffloadedCache
 from ..kv_cache.snapshot import fingerprint_files
 from ..model import Llama, ModelConfig, find_model, in_groups, load_model, read_config, stored_form, weight_files

@@ -15,10 +15,8 @@ from ..device.streams import SideStream, StageClock
 from ..errors import ConfigError
 from ..events import PrefillProgress
 from ..kernels import WEIGHT_KINDS
-from ..kv_cache.cross_model import CrossModelCache
 from ..kv_cache.full import FullCache
-from ..kv_cache.retrieval_copied import RetrievalCache
-from ..kv_cache.retrieval_indexed import IndexedRetrievalCache
+from ..kv_cache.retrieval import CrossModelCache, IndexedRetrievalCache, RetrievalCache
 from ..model import Llama
 from ..model.graphs import CudaCapture
 from ..speculation.draft_length import Selection
@@ -72,7 +70,7 @@ class AttentionMass:
 
 
 class ChosenCache(Protocol):
-    """A part of the full cache, chosen by scores (``kv_cache.retrieval_*`` are the usual ones)."""
+    """A part of the full cache, chosen by scores (see ``kv_cache.retrieval``)."""
 
     chooses_ahead: bool  # ``choose`` may run while tokens are staged
 

@@ -12,9 +12,9 @@ from torch import Tensor
 from ..device.shard import Shard
 from ..events import PrefillProgress, PrefillStage
 from ..kernels import AttentionObserver
-from ..kv_cache.cross_model import CrossModelCache
+from ..kv_cache import shared_prefix
 from ..kv_cache.full import FullCache
-from ..kv_cache.prefix import shared_prefix
+from ..kv_cache.retrieval import CrossModelCache
 from ..kv_cache.snapshot import DamagedSnapshot, Snapshot, SnapshotKey, SnapshotStore
 from ..kv_cache.streaming import StreamingCache
 from ..model import Llama

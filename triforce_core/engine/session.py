@@ -11,8 +11,8 @@ from ..device.streams import Moment
 from ..errors import ContextTooLongError
 from ..events import Finished, FinishReason, PrefillProgress, QuoteEvent, RoundEvent, TextDelta, Turn
 from ..evidence.answering import AnswerPlan
+from ..kv_cache import shared_prefix
 from ..kv_cache.full import FullCache
-from ..kv_cache.prefix import shared_prefix
 from ..metrics import generated_tokens
 from ..prompt.builder import DocumentPrompt
 from ..sampling import Masks, Sampler

@@ -1,8 +1,8 @@
-"""The one contract of every KV cache.
+"""The one contract of every KV cache, and the bookkeeping that all kinds share.
 
 Letters: n tokens of one pass, H KV heads, C slots (capacity), D head_dim. Batch is 1 throughout.
 
-Life of a pass: ``begin(depths)`` announces n tokens; each layer calls ``stage(layer, k, v)`` and attends the
+Life of a pass: ``begin(n)`` announces n tokens; each layer calls ``stage(layer, k, v)`` and attends the
 returned view; ``keep(indices)`` names the staged tokens that survive, ``commit()`` folds survivors in.
 Inner rounds only stage and keep; the outer round alone commits, so a sliding window never loses what a
 rejection still needs.
@@ -10,17 +10,22 @@ rejection still needs.
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
+import torch
 from torch import Tensor
+
+from .buffers import LayerBuffers
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkIndex:
-    """Which slots of whole buffers one layer attends, where it is not all of them: per KV head, its first k chunks
-    (chunk i is slots from i * size), then every slot from ``newest`` on.
+    """Name the slots of whole buffers that one layer attends: per KV head, its first k chunks (chunk i is slots from
+    i * size), then every slot from ``newest`` on.
 
     chunks: int32 [H, at least k]; bounds: int32 [2], (k, newest). Both stay where they are; their values change."""
 
@@ -50,54 +55,128 @@ class KVView:
 
 
 class KVCache(ABC):
-    """Keys and values of one model for one conversation.
+    """Keys and values of one model for one conversation. Slots [0, _filled) are committed, then the staged ones.
 
     ``num_committed``: tokens folded in; ``length`` = committed + staged. Both count *tokens of the context*,
-    also where a kind holds only some of them (streaming, retrieval).
-    """
+    also where a kind holds only some of them (streaming, retrieval). A kind decides where its slots begin and what
+    commit does."""
 
-    num_committed: int
-    length: int
     capturable = True  # buffers stay where they are from pass to pass: one may be captured as a graph
     streams = False  # each pass brings keys and values through a link, layer by layer
 
+    def __init__(self, num_layers: int, num_kv_heads: int, head_dim: int, *, slots: int, dtype: torch.dtype,
+                 device: torch.device | str = "cpu", layers: list[LayerBuffers] | None = None) -> None:
+        """layers: another cache's buffers, to live in instead of own ones. Raises NotEnoughMemoryError."""
+        self.num_layers, self.num_kv_heads, self.head_dim = num_layers, num_kv_heads, head_dim
+        self.dtype, self.device = dtype, torch.device(device)
+        self.layers = layers or [LayerBuffers(num_kv_heads, slots, head_dim, dtype, self.device)
+                                 for _ in range(num_layers)]
+        self.indices: Sequence[ChunkIndex | None] = [None] * num_layers  # what each layer's views leave out
+        self.num_committed = 0
+        self.length = 0
+        self._filled = 0
+        self._pass_size = 0
+        self._mask: Tensor | None = None
+
+    @property
+    def num_staged(self) -> int:
+        return self.length - self.num_committed
+
+    @property
+    def slots(self) -> int:
+        return self.layers[0].slots
+
+    @property
+    def next_slot(self) -> int:
+        """Return the slot of the next staged token."""
+        return self._filled + self.num_staged
+
+    @property
+    def addresses(self) -> tuple[int, ...]:
+        """Return the addresses of all buffers: a captured pass is good for these alone."""
+        return tuple(place for layer in self.layers for place in (layer.keys.data_ptr(), layer.values.data_ptr()))
+
+    @property
+    def room(self) -> int:
+        """Return how many tokens can still be staged, however much the buffers grow."""
+        return sys.maxsize
+
     @property
     def streamed_bytes(self) -> int:
-        """Brought to the device for passes so far, by a kind that keeps tokens elsewhere."""
+        """Return the bytes brought to the device for passes so far, by a kind that keeps tokens elsewhere."""
         return 0
 
-    @property
-    @abstractmethod
-    def room(self) -> int:
-        """Tokens that can still be staged, however much the buffers grow."""
-
-    @abstractmethod
     def positions(self, n: int, depths: Sequence[int] | None = None) -> Tensor:
-        """Rotary positions, int64 [n], of the next n tokens to stage (depths: for a tree, counted from ``length``,
-        negative where one follows a token staged before the last; None = a chain).
+        """Return the absolute rotary positions, int64 [n], of the next n tokens to stage (depths: for a tree, counted
+        from ``length``, negative where one follows a token staged before the last; None = a chain)."""
+        if depths is None:
+            return torch.arange(self.length, self.length + n)
+        assert len(depths) == n
+        return torch.tensor(depths) + self.length
 
-        Full, retrieval: absolute. Streaming: relative to the cache, as StreamingLLM (arXiv 2309.17453, 3.2).
-        """
-
-    @abstractmethod
+    @torch.inference_mode()
     def begin(self, n: int, staged_mask: Tensor | None = None) -> None:
         """Announce a pass of n tokens, before its first ``stage``. Grows buffers if it must. staged_mask: see KVView.
 
         Raises NotEnoughMemoryError / ContextTooLongError when they cannot grow."""
+        assert n > 0
+        assert staged_mask is None or (len(staged_mask) == n <= staged_mask.shape[1] <= self.num_staged + n)
+        self.make_room(n)
+        self._pass_size, self._mask = n, staged_mask
 
-    @abstractmethod
+    @torch.inference_mode()
     def stage(self, layer: int, k: Tensor, v: Tensor) -> KVView:
         """Write this pass's k, v [n, H, D] (k already rotated) behind what is there; return what to attend.
 
         After the last layer's stage, ``length`` has grown by n."""
+        n = self._pass_size
+        assert k.shape == v.shape == (n, self.num_kv_heads, self.head_dim), (k.shape, n)
+        start = self.next_slot
+        buffers = self.layers[layer]
+        buffers.write(start, k, v)
+        if layer == self.num_layers - 1:
+            self.staged_elsewhere()
+        return KVView(buffers.keys, buffers.values, start + n, self._mask, self.indices[layer], room=buffers.room)
 
-    @abstractmethod
+    def staged_elsewhere(self) -> None:
+        """Count what ``begin`` announced as staged: a captured pass has written it, from next_slot."""
+        self.length += self._pass_size
+        self._pass_size = 0
+
+    @torch.inference_mode()
     def keep(self, indices: Sequence[int]) -> None:
         """Keep these of all staged tokens (ascending; a prefix or a tree path) and forget the others."""
+        indices = list(indices)
+        assert all(a < b for a, b in pairwise(indices)), "indices must ascend"
+        assert not indices or (0 <= indices[0] and indices[-1] < self.num_staged), (indices, self.num_staged)
+        prefix = 0
+        while prefix < len(indices) and indices[prefix] == prefix:
+            prefix += 1
+        if prefix < len(indices):  # a tree path: survivors close ranks
+            source = torch.tensor(indices[prefix:], device=self.device) + self._filled
+            for buffers in self.layers:
+                buffers.move(source, self._filled + prefix)
+        self.length = self.num_committed + len(indices)
 
-    @abstractmethod
+    @torch.inference_mode()
     def commit(self) -> None:
         """Fold the kept tokens in. The only moment at which eviction or a copy elsewhere may happen."""
+        self._filled += self.num_staged
+        self.num_committed = self.length
+
+    def reset(self) -> None:
+        """Behave in every way like a fresh object of the same arguments from now on."""
+        self.truncate(0)
+
+    def check_integrity(self) -> None:
+        """Assert every invariant that can be checked cheaply. For tests."""
+        assert 0 <= self.num_committed <= self.length
+        assert 0 <= self._filled and self._filled + self.num_staged <= self.slots
+        assert len(self.layers) == self.num_layers
+        for buffers in self.layers:
+            keys, values = buffers.numbers(0, self.slots)
+            assert keys.shape == values.shape == (self.num_kv_heads, self.slots, self.head_dim)
+            assert bool(torch.isfinite(keys).all() and torch.isfinite(values).all())
 
     @abstractmethod
     def truncate(self, length: int) -> None:
@@ -105,10 +184,6 @@ class KVCache(ABC):
 
         A kind that has evicted what it would need raises ValueError unless length is 0."""
 
-    def reset(self) -> None:
-        """As new: behaves in every way like a fresh object of the same arguments."""
-        self.truncate(0)
-
     @abstractmethod
-    def check_integrity(self) -> None:
-        """Assert every invariant that can be checked cheaply. For tests."""
+    def make_room(self, n: int) -> None:
+        """Have slots for n more tokens behind the staged ones. Raises as ``begin``."""

@@ -36,7 +36,8 @@ class LayerBuffers:
         return None
 
     def resize(self, slots: int, keep: int) -> None:
-        """New buffers of ``slots`` slots, the first ``keep`` copied. Raises NotEnoughMemoryError, nothing changed."""
+        """Take new buffers of ``slots`` slots, the first ``keep`` copied. Raises NotEnoughMemoryError, nothing
+        changed."""
         heads, _, dim = self.keys.shape
         keys, values = _pair(heads, slots, dim, self.keys.dtype, self.keys.device)
         keys[:, :keep] = self.keys[:, :keep]
@@ -44,38 +45,48 @@ class LayerBuffers:
         self.keys, self.values = keys, values
 
     def write(self, start: int, k: Tensor, v: Tensor) -> None:
-        """k, v [n, H, D] into slots [start, start + n)."""
+        """Write k, v [n, H, D] into slots [start, start + n)."""
         n = k.shape[0]
         self.keys[:, start : start + n] = k.transpose(0, 1)
         self.values[:, start : start + n] = v.transpose(0, 1)
 
     def put(self, slots: Tensor, k: Tensor, v: Tensor) -> None:
-        """k, v [n, H, D] into ``slots`` (int64 [n], on the device). May be captured."""
+        """Write k, v [n, H, D] into ``slots`` (int64 [n], on the device). May be captured."""
         for own, new in ((self.keys, k), (self.values, v)):
             own.index_copy_(1, slots, new.transpose(0, 1).to(own.dtype))
 
-    def numbers(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of slots [start, stop) in a type to compute with: [H, stop - start, D], views or copies."""
-        return self.keys[:, start:stop], self.values[:, start:stop]
-
-    def copy(self, start: int, source: LayerBuffers, first: int, stop: int) -> None:
-        """Slots [first, stop) of ``source`` to slots [start, start + stop - first)."""
-        end = start + stop - first
-        self.keys[:, start:end], self.values[:, start:end] = source.numbers(first, stop)
-
     def move(self, source: Tensor, target: int) -> None:
-        """Slots ``source`` (int64 [m], ascending) to [target, target + m)."""
+        """Copy slots ``source`` (int64 [m], ascending) to [target, target + m)."""
         stop = target + source.numel()
         self.keys[:, target:stop] = self.keys.index_select(1, source)
         self.values[:, target:stop] = self.values.index_select(1, source)
 
-    def gather(self, source: LayerBuffers, chunks: Tensor, chunk_size: int) -> None:
-        """Chunks of ``source`` (int64 [H, k]; chunk i is slots from i * chunk_size) to slots [0, k * chunk_size)."""
-        gather_chunks(self.keys, source.keys, chunks, chunk_size)
-        if self.values.is_contiguous() and source.values.is_contiguous():
-            gather_chunks(self.values, source.values, chunks, chunk_size)
+    def read(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """Return keys and values of slots [start, stop) as they are held: views, valid until the next write."""
+        return self.keys[:, start:stop], self.values[:, start:stop]
+
+    def restore(self, num_tokens: int) -> tuple[Tensor, Tensor]:
+        """Return places for the keys and values of that many tokens, all others forgotten."""
+        return self.read(0, num_tokens)
+
+    def numbers(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """Return ``read`` in a type to compute with: [H, stop - start, D], views or copies."""
+        return self.read(start, stop)
+
+    def lend(self, into: LayerBuffers, at: int, start: int, stop: int) -> None:
+        """Copy slots [start, stop) to slots [at, at + stop - start) of ``into``."""
+        end = at + stop - start
+        into.keys[:, at:end], into.values[:, at:end] = self.numbers(start, stop)
+
+    def lend_chunks(self, into: LayerBuffers, chunks: Tensor, chunk_size: int) -> None:
+        """Copy chunks (int64 [H, k]; chunk i is slots from i * chunk_size) to slots [0, k * chunk_size) of ``into``.
+        Cheap at any time here; where layers stream by, between a layer's attention and the next ``stage`` (an
+        observer's moment)."""
+        gather_chunks(into.keys, self.keys, chunks, chunk_size)
+        if into.values.is_contiguous() and self.values.is_contiguous():
+            gather_chunks(into.values, self.values, chunks, chunk_size)
         else:
-            _gather_columns(self.values.transpose(1, 2), source.values.transpose(1, 2), chunks, chunk_size)
+            _gather_columns(into.values.transpose(1, 2), self.values.transpose(1, 2), chunks, chunk_size)
 
 
 def _gather_columns(own: Tensor, source: Tensor, chunks: Tensor, chunk_size: int) -> None:
@@ -99,7 +110,13 @@ def _pair(heads: int, slots: int, dim: int, dtype: torch.dtype, device: torch.de
             keys = torch.zeros(heads, slots, dim, dtype=dtype, device=device)
             values = torch.zeros(*((heads, dim, slots) if turned else (heads, slots, dim)), dtype=dtype, device=device)
     except (RuntimeError, MemoryError) as error:  # torch.OutOfMemoryError is a RuntimeError
-        megabytes = 2 * heads * slots * dim * dtype.itemsize / 2**20
-        raise NotEnoughMemoryError(f"No {megabytes:.0f} MiB of memory for {slots} tokens of keys and values in a layer",
-                                   remedy="Choose fewer pages, or a smaller --max-context.") from error
+        raise too_little((2, heads, slots, dim), dtype) from error
     return keys, values.transpose(1, 2) if turned else values
+
+
+def too_little(shape: tuple[int, ...] | torch.Size, dtype: torch.dtype, kind: str = "") -> NotEnoughMemoryError:
+    """Return the error for [2, H, slots, D] keys and values that found no memory of this kind ("host ")."""
+    megabytes = torch.Size(shape).numel() * dtype.itemsize / 2**20
+    return NotEnoughMemoryError(f"No {megabytes:,.0f} MiB of {kind}memory for {shape[2]:,} tokens of keys and values "
+                                "in a layer",
+                                remedy="Choose fewer pages, a smaller --max-context, or close other programs.")

@@ -1,27 +1,30 @@
-"""The whole context, exactly: what the verifying target attends, and what a saved reading stores."""
+"""The whole context: exactly, or in 8 or 4 bits. What the verifying target attends, and what a saved reading stores."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from ..errors import ContextTooLongError
+from ..kernels import KV_BITS, from_rows, row_bytes, to_rows, write_rows
+from .base import KVCache
 from .buffers import LayerBuffers
-from .staging import StagingCache
 
-_STEP = 1024  # slots: buffers grow by this, or by a sixteenth if that is more
+STEP = 1024  # slots: buffers grow by this, or by a sixteenth if that is more
 
 
-class FullCache(StagingCache):
+class FullCache(KVCache):
     """Slot i holds token i. Buffers grow by copying, one layer at a time, up to ``max_tokens``.
 
     Unfilled slots cost attention time (products run over whole buffers), so growth is by small steps;
     ``reserve`` makes it one step where the length is known."""
 
+    kind = "same"  # its numbers are in the type of products
+
     def __init__(self, num_layers: int, num_kv_heads: int, head_dim: int, *, max_tokens: int, dtype: torch.dtype,
-                 device: torch.device | str = "cpu", slots: int = _STEP,
+                 device: torch.device | str = "cpu", slots: int = STEP,
                  layers: list[LayerBuffers] | None = None) -> None:
         """max_tokens: the longest context; slots: initial size; layers: that large, where they are not ordinary ones.
         Raises NotEnoughMemoryError."""
@@ -30,11 +33,14 @@ class FullCache(StagingCache):
         self.max_tokens = max_tokens
         self._truncations: list[int] = []  # lengths, oldest first
 
-    kind = "same"  # its numbers are in the type of products
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of all buffers."""
+        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * self.slots * self.dtype.itemsize
 
     @property
     def resident_layers(self) -> int:
-        """Layers that lie on the device."""
+        """Return the number of layers that lie on the device."""
         return self.num_layers
 
     def prepare(self) -> Iterator[float]:
@@ -54,20 +60,12 @@ class FullCache(StagingCache):
 
     @property
     def room(self) -> int:
-        """Tokens that can still be staged: up to ``max_tokens``."""
         return self.max_tokens - self.length
 
     def make_room(self, n: int) -> None:
-        """Slots for n more tokens behind the staged ones. Raises as ``reserve``."""
         needed = self.length + n
-        if needed <= self.slots:
-            return
-        self.reserve(max(needed, min(self.max_tokens, needed + max(_STEP, needed // 16))))
-
-    _make_room = make_room
-
-    def _committed(self, added: int) -> None:
-        pass
+        if needed > self.slots:
+            self.reserve(max(needed, min(self.max_tokens, needed + max(STEP, needed // 16))))
 
     def truncate(self, length: int) -> None:
         assert 0 <= length <= self.length, (length, self.length)
@@ -78,34 +76,20 @@ class FullCache(StagingCache):
 
     @property
     def mark(self) -> int:
-        """For ``lowest_since``: now."""
+        """Return the present moment, for ``lowest_since``."""
         return len(self._truncations)
 
     def lowest_since(self, mark: int) -> int | None:
-        """The shortest length that committed tokens were cut to since ``mark`` was read, or None if never: what a
-        follower copied of later tokens is no longer true then, however long the cache is by now."""
+        """Return the shortest length that committed tokens were cut to since ``mark`` was read; None: they were not.
+        What a follower copied of later tokens is no longer true then, however long the cache is by now."""
         return min(self._truncations[mark:], default=None)
 
     def read(self, layer: int, start: int = 0, stop: int | None = None) -> tuple[Tensor, Tensor]:
-        """Committed keys and values of tokens [start, stop) as they are held: views [H, stop - start, D] (or W, see
-        ``full_rows``), valid until the next begin."""
+        """Return committed keys and values of tokens [start, stop) as they are held, where they are held: views
+        [H, stop - start, D] (or of rows of bytes), valid until the next begin."""
         stop = self.num_committed if stop is None else stop
         assert 0 <= start <= stop <= self.num_committed
-        return self.layers[layer].keys[:, start:stop], self.layers[layer].values[:, start:stop]
-
-    def numbers(self, layer: int, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        """``read`` in the type of the model: [H, stop - start, D], views or copies."""
-        return self.read(layer, start, stop)
-
-    def lend(self, layer: int, into: LayerBuffers, at: int, start: int, stop: int) -> None:
-        """Copy tokens [start, stop) to slots [at, at + stop - start) of ``into``, on this cache's device."""
-        into.copy(at, self.layers[layer], start, stop)
-
-    def lend_chunks(self, layer: int, into: LayerBuffers, chunks: Tensor, chunk_size: int) -> None:
-        """Copy chunks of committed tokens to the first slots of ``into``, on this cache's device: see
-        ``LayerBuffers.gather``. Cheap at any time here; where layers stream by, between a layer's attention and the
-        next ``stage`` (an observer's moment)."""
-        into.gather(self.layers[layer], chunks, chunk_size)
+        return self.layers[layer].read(start, stop)
 
     def restore(self, num_tokens: int) -> Sequence[tuple[Tensor, Tensor]]:
         """Forget everything and hold ``num_tokens`` committed tokens, whose keys and values the caller now writes into
@@ -113,4 +97,91 @@ class FullCache(StagingCache):
         self.truncate(0)
         self.reserve(num_tokens)
         self.num_committed = self.length = self._filled = num_tokens
-        return [self.read(layer) for layer in range(self.num_layers)]
+        return [layer.restore(num_tokens) for layer in self.layers]
+
+
+class UnpackingRoom:
+    """Memory on a GPU in which one layer's numbers stand while a wide pass attends them: all layers share it."""
+
+    def __init__(self) -> None:
+        self._held: Tensor | None = None
+
+    def take(self, heads: int, slots: int, dim: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Return buffers [H, C, D], which hold anything until they are written."""
+        shape = (2, heads, slots, dim)
+        if self._held is None or self._held.shape != shape:
+            self._held = None
+            self._held = torch.empty(shape, dtype=torch.bfloat16, device=device)
+        return self._held[0], self._held[1]
+
+    def clear(self) -> None:
+        self._held = None
+
+
+class RowsBuffers(LayerBuffers):
+    """keys and values int8 [H, C, W], never turned. Unfilled slots are zero bytes, which stand for zeros."""
+
+    __slots__ = ("_room", "bits", "dim")
+
+    def __init__(self, heads: int, slots: int, dim: int, bits: int, device: torch.device,
+                 room: UnpackingRoom | None = None) -> None:
+        """bits: of a number. room: what layers of a cache on a GPU share. Raises NotEnoughMemoryError."""
+        super().__init__(heads, slots, row_bytes(dim, bits), torch.int8, device)
+        self.dim, self.bits, self._room = dim, bits, room
+
+    @property
+    def room(self) -> Callable[[], tuple[Tensor, Tensor]] | None:
+        shared = self._room
+        if shared is None:
+            return None
+        heads, slots, _ = self.keys.shape
+        return lambda: shared.take(heads, slots, self.dim, self.keys.device)
+
+    def resize(self, slots: int, keep: int) -> None:
+        if self._room is not None:
+            self._room.clear()  # a layer is there twice while it grows
+        super().resize(slots, keep)
+
+    def write(self, start: int, k: Tensor, v: Tensor) -> None:
+        if self.keys.is_cuda:
+            self.put(torch.arange(start, start + k.shape[0], device=self.keys.device), k, v)
+        else:
+            super().write(start, to_rows(k, self.bits), to_rows(v, self.bits))
+
+    def put(self, slots: Tensor, k: Tensor, v: Tensor) -> None:
+        write_rows(self.keys, slots, k)
+        write_rows(self.values, slots, v)
+
+    def numbers(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """Return copies of the numbers in slots [start, stop): bfloat16 [H, stop - start, D]."""
+        return from_rows(self.keys[:, start:stop], self.dim), from_rows(self.values[:, start:stop], self.dim)
+
+    def lend_chunks(self, into: LayerBuffers, chunks: Tensor, chunk_size: int) -> None:
+        heads, size = chunks.shape[0], chunks.shape[1] * chunk_size
+        gathered = RowsBuffers(heads, size, self.dim, self.bits, self.keys.device)
+        super().lend_chunks(gathered, chunks, chunk_size)
+        gathered.lend(into, 0, 0, size)
+
+
+class RowsCache(FullCache):
+    """A ``FullCache`` of rows of bytes (``kernels.kv_rows``), in half the memory of bfloat16 or less than a third.
+    ``dtype`` is that of the model and of what it lends, not of what it holds.
+
+    Tokens are rounded when they are staged, so whoever attends this cache, for one token or for many, sees the same
+    numbers: speculation gives the words that plain decoding over this same cache would."""
+
+    def __init__(self, num_layers: int, num_kv_heads: int, head_dim: int, *, kind: str, max_tokens: int,
+                 dtype: torch.dtype, device: torch.device | str = "cpu", slots: int = STEP) -> None:
+        """kind: "int8" or "int4". See FullCache. Raises NotEnoughMemoryError."""
+        self.kind, self._bits = kind, KV_BITS[kind]
+        at = torch.device(device)
+        room = UnpackingRoom() if at.type == "cuda" else None
+        layers: list[LayerBuffers] = [
+            RowsBuffers(num_kv_heads, min(slots, max_tokens), head_dim, self._bits, at, room)
+            for _ in range(num_layers)]
+        super().__init__(num_layers, num_kv_heads, head_dim, max_tokens=max_tokens, dtype=dtype, device=device,
+                         layers=layers)
+
+    @property
+    def nbytes(self) -> int:
+        return 2 * self.num_layers * self.num_kv_heads * row_bytes(self.head_dim, self._bits) * self.slots

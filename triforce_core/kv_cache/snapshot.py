@@ -25,21 +25,24 @@ import shutil
 import struct
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..errors import NotEnoughDiskError
-from . import snapshot_header
-from .prefix import shared_prefix
+from . import shared_prefix, snapshot_header
 from .snapshot_header import FORMAT, DamagedSnapshot
-from .versions import is_dead
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+KV_VERSION = 1  # raise it when the same ids and weights would give other keys or values
+PROMPT_VERSION = 1  # raise it when the same document would give other ids
+# Fingerprints of the built-in target's files, oldest first; the last is the one that is there. Add each new one.
+BUILTIN_TARGETS = ("9507493e073fa47a0993667ef8dc0daa", "c743958106aaacfd7e0736124de732c7",
+                   "3d8d5532337004532c79d3aee1b83bf6")
 log = logging.getLogger(__name__)
 _RESERVE_BYTES = 512 * 1024**2  # left free on the disk for everything else
 _STALE_SECONDS = 3600.0
@@ -82,6 +85,18 @@ class SnapshotInfo:
     last_used: float  # seconds since the epoch
 
 
+def is_dead(key: Mapping[str, Any]) -> bool:
+    """Return whether a reading of this key (as its header has it) can never be opened again: an earlier version of what
+    this program computes, or an earlier built-in model. A checkpoint that is not there may be wanted again tomorrow; a
+    version that is newer, or no number, is another program's."""
+    return (key["model"] in BUILTIN_TARGETS[:-1] or _older(key["prompt_version"], PROMPT_VERSION)
+            or _older(dict(key["settings"]).get("kv", ""), KV_VERSION))
+
+
+def _older(kept: str, now: int) -> bool:
+    return kept.isdecimal() and int(kept) < now
+
+
 def token_digest(token_ids: Sequence[int]) -> str:
     return hashlib.blake2b(struct.pack(f"<{len(token_ids)}q", *token_ids), digest_size=16).hexdigest()
 
@@ -96,7 +111,7 @@ def prefix_digests(token_ids: Sequence[int], chunk: int) -> list[str]:
 
 
 def fingerprint_files(paths: Sequence[Path]) -> str:
-    """Names and contents of files. Of one over 256 MiB: size, time of change, first and last MiB instead."""
+    """Digest names and contents of files; for one over 256 MiB size, time of change, first and last MiB instead."""
     digest = hashlib.blake2b(digest_size=16)
     for path in sorted(paths, key=lambda p: p.name):
         facts = path.stat()
@@ -142,7 +157,7 @@ class Snapshot:
                     future.cancel()
 
     def damaged(self, why: str) -> DamagedSnapshot:
-        """Remove the file, of which more was found to be wrong. Returns what is to be raised."""
+        """Remove the file, in which more was found to be wrong. Returns what is to be raised."""
         return self._discard(self.path, why)
 
     def close(self) -> None:
@@ -174,7 +189,7 @@ class Snapshot:
 
 
 class SnapshotStore:
-    """The folder of saved readings. Safe for several processes at once; the least recently used goes first."""
+    """Keep the folder of saved readings. Safe for several processes at once; the least recently used goes first."""
 
     def __init__(self, folder: Path, quota_bytes: int) -> None:
         self.folder, self.quota_bytes = Path(folder), quota_bytes
@@ -183,7 +198,7 @@ class SnapshotStore:
     # -- restore
 
     def load(self, key: SnapshotKey) -> Snapshot | None:
-        """The reading of this key, or None. What is damaged or of another format is removed on the way."""
+        """Return the reading of this key, or None. What is damaged or of another format is removed on the way."""
         path = self._path(key)
         try:
             with path.open("rb") as file:
@@ -200,18 +215,18 @@ class SnapshotStore:
 
     def load_beginning(self, key: SnapshotKey, prefixes: Sequence[str],
                        more_than: int = 0) -> tuple[Snapshot, int] | None:
-        """The reading, of any document, that begins most like this one, and how many ``prefixes`` they share: its keys
-        and values up to there are this one's too. prefixes: ``prefix_digests`` of this one's tokens. None where none
-        shares ``more_than`` so many, or where reading these tokens again takes no longer than fetching them."""
+        """Return the reading, of any document, that begins most like this one, and how many ``prefixes`` they share:
+        its keys and values up to there are this one's too. prefixes: ``prefix_digests`` of this one's tokens. None
+        where none shares ``more_than`` so many, or where reading these tokens again is as quick as fetching them."""
         wanted, best, most = _kind(_plain(key)), None, more_than
-        for path, _, _, header in self._readable():
-            if _kind(header["key"]) != wanted:
-                continue
+        for info, header in self._headers():
             theirs = header.get("prefixes", ())  # readings of older versions have none
+            if not header or _kind(header["key"]) != wanted:
+                continue
             shared = shared_prefix(prefixes, theirs)
             share = shared / max(1, len(theirs))
-            if shared > most and header["read_seconds"] * share > header["size"] / _RESTORED_PER_SECOND:
-                best, most = (path, header), shared
+            if shared > most and info.read_seconds * share > info.bytes / _RESTORED_PER_SECOND:
+                best, most = (info.path, header), shared
         snapshot = self._opened(*best) if best else None
         return (snapshot, most) if snapshot else None
 
@@ -261,16 +276,15 @@ class SnapshotStore:
     # -- housekeeping
 
     def list(self) -> tuple[SnapshotInfo, ...]:
-        """Every readable reading, most recently used first."""
-        return _most_recent_first(_info(*each) for each in self._readable())
+        """Return every readable reading, most recently used first."""
+        return tuple(info for info, header in reversed(list(self._headers())) if header)
 
     def dead(self) -> tuple[SnapshotInfo, ...]:
-        """Those that can never be opened again: of an earlier version (see ``versions``), or damaged."""
-        outdated = [_info(*each) for each in self._readable() if is_dead(each[3]["key"])]
-        return _most_recent_first([*outdated, *self._damaged()])
+        """Return those that can never be opened again, as ``is_dead`` says or because they are damaged."""
+        return tuple(info for info, header in reversed(list(self._headers())) if not header or is_dead(header["key"]))
 
     def remove_dead(self) -> tuple[SnapshotInfo, ...]:
-        """Removes them; what was removed."""
+        """Remove them. Returns what was removed."""
         removed = []
         for info in self.dead():
             with contextlib.suppress(OSError):
@@ -289,12 +303,12 @@ class SnapshotStore:
         return len(doomed)
 
     def _drop_beginnings(self, key: SnapshotKey, prefixes: Sequence[str]) -> None:
-        """The unfinished readings of which all stands in the one that was just saved."""
-        for path, _, _, header in self._readable():
-            if (path != self._path(key) and header.get("unfinished") and _kind(header["key"]) == _kind(_plain(key))
+        """Remove the unfinished readings of which all stands in the one that was just saved."""
+        for info, header in self._headers():
+            if (info.path != self._path(key) and header.get("unfinished") and _kind(header["key"]) == _kind(_plain(key))
                     and header["prefixes"] == list(prefixes[: len(header["prefixes"])])):
                 with contextlib.suppress(OSError):
-                    path.unlink()
+                    info.path.unlink()
 
     def _path(self, key: SnapshotKey) -> Path:
         return self.folder / f"{key.digest}.kv"
@@ -306,25 +320,21 @@ class SnapshotStore:
                 if time.time() - stale.stat().st_mtime > _STALE_SECONDS:
                     stale.unlink()
 
-    def _readable(self) -> Iterator[tuple[Path, int, float, dict[str, Any]]]:
-        """``_files`` with the header of each; those that cannot be read are left out."""
-        for path, size, used in self._files():
-            with contextlib.suppress(OSError, DamagedSnapshot):
-                with path.open("rb") as file:
-                    header = snapshot_header.read_header(file)
-                if header is not None:
-                    yield path, size, used, header
-
-    def _damaged(self) -> Iterator[SnapshotInfo]:
-        """Those of this format whose header is not sound: of which document they are cannot be known."""
+    def _headers(self) -> Iterator[tuple[SnapshotInfo, dict[str, Any]]]:
+        """Yield every reading of this format with its header, least recently used first; {} where it is damaged: which
+        document it holds cannot be known."""
         for path, size, used in self._files():
             try:
                 with path.open("rb") as file:
-                    snapshot_header.read_header(file)
+                    header = snapshot_header.read_header(file)
             except DamagedSnapshot:
-                yield SnapshotInfo(path, "", "", 0, size, 0.0, used)
+                yield SnapshotInfo(path, "", "", 0, size, 0.0, used), {}
             except OSError:
                 continue
+            else:
+                if header is not None:
+                    yield SnapshotInfo(path, header["key"]["document"], header["title"], header["tokens"], size,
+                                       header["read_seconds"], used), header
 
     def _discard(self, path: Path, why: str) -> DamagedSnapshot:
         log.warning("the saved reading %s is damaged (%s): it is removed", path, why)
@@ -333,7 +343,7 @@ class SnapshotStore:
         return DamagedSnapshot(f"{path.name}: {why}")
 
     def _opened(self, path: Path, header: dict[str, Any]) -> Snapshot | None:
-        """The file of this header, used just now; None if it went meanwhile."""
+        """Open the file of this header, used just now; None if it went meanwhile."""
         try:
             with path.open("rb") as file:
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
@@ -343,7 +353,7 @@ class SnapshotStore:
         return Snapshot(path, header, mapped, self._discard)
 
     def _files(self) -> Sequence[tuple[Path, int, float]]:
-        """(path, bytes, last used), least recently used first."""
+        """Return (path, bytes, last used), least recently used first."""
         files = []
         for path in self.folder.glob("*.kv"):
             with contextlib.suppress(OSError):
@@ -371,7 +381,7 @@ class SnapshotStore:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """One process evicts or renames at a time. Where there is no flock, renames are still atomic."""
+        """Let one process evict or rename at a time. Where there is no flock, renames are still atomic."""
         with open(os.open(self.folder / ".lock", os.O_CREAT | os.O_RDWR, 0o600), "rb") as lock:
             with contextlib.suppress(ImportError):
                 import fcntl
@@ -380,17 +390,8 @@ class SnapshotStore:
             yield
 
 
-def _info(path: Path, size: int, used: float, header: dict[str, Any]) -> SnapshotInfo:
-    return SnapshotInfo(path, header["key"]["document"], header["title"], header["tokens"], size,
-                        header["read_seconds"], used)
-
-
-def _most_recent_first(found: Iterable[SnapshotInfo]) -> tuple[SnapshotInfo, ...]:
-    return tuple(sorted(found, key=lambda info: -info.last_used))
-
-
 def _kind(key: dict[str, Any]) -> dict[str, Any]:
-    """A key without what it says of the document: readings of one kind that begin alike hold alike."""
+    """Return a key without what it says about the document: readings of one kind that begin alike hold alike."""
     return {name: value for name, value in key.items() if name not in ("document", "tokens")}
 
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .staging import StagingCache
+from .base import KVCache
 
 
-class StreamingCache(StagingCache):
+class StreamingCache(KVCache):
     """Slots: [sinks | recent tokens, window to window + slack of them | staged]."""
 
     def __init__(self, num_layers: int, num_kv_heads: int, head_dim: int, *, sinks: int, window: int,
@@ -34,16 +34,18 @@ class StreamingCache(StagingCache):
 
     @property
     def num_evicted(self) -> int:
-        """Tokens of the context that are gone: [sinks, sinks + num_evicted)."""
+        """Return how many tokens of the context are gone: [sinks, sinks + num_evicted)."""
         return self._evicted
 
-    def _make_room(self, n: int) -> None:
+    def make_room(self, n: int) -> None:
         needed = self._filled + self.num_staged + n
         if needed > self.slots:
             for buffers in self.layers:
                 buffers.resize(needed, self._filled + self.num_staged)
 
-    def _committed(self, added: int) -> None:
+    @torch.inference_mode()
+    def commit(self) -> None:
+        super().commit()
         surplus = self._filled - self.sinks - self.window
         if surplus < self.slack:
             return
@@ -77,7 +79,7 @@ class StreamingCache(StagingCache):
 
 
 def turn(keys: Tensor, angles: Tensor) -> Tensor:
-    """keys fp32 [H, n, D] rotated on by angles [D / 2], or [H, n, D / 2] of their own."""
+    """Return keys fp32 [H, n, D] rotated on by angles [D / 2], or [H, n, D / 2] of their own."""
     cos, sin = angles.cos(), angles.sin()
     first, second = keys.chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)

@@ -24,8 +24,7 @@ from torch import Tensor
 
 from ..device.streams import sent
 from ..kernels import AttentionObserver
-from ..kv_cache.base import KVView
-from ..kv_cache.staging import StagingCache
+from ..kv_cache.base import KVCache, KVView
 from .rope import RotaryTable
 
 
@@ -66,12 +65,12 @@ class DeviceSlots:
 
     mask: see ``KVView.staged_mask``; its columns are the last slots before ``length``, whichever rows are there."""
 
-    def __init__(self, cache: StagingCache, slots: Tensor, length: Tensor, mask: Tensor | None = None) -> None:
+    def __init__(self, cache: KVCache, slots: Tensor, length: Tensor, mask: Tensor | None = None) -> None:
         self._layers, self._indices = cache.layers, cache.indices  # not the cache: it owns what holds this
         self.slots, self._length, self._mask = slots, length, mask
 
     @classmethod
-    def behind(cls, cache: StagingCache, n: int, mask: Tensor | None) -> DeviceSlots:
+    def behind(cls, cache: KVCache, n: int, mask: Tensor | None) -> DeviceSlots:
         """Return the next n slots of a cache, which hears afterwards that they are ``staged_elsewhere``."""
         numbers = sent(torch.arange(cache.next_slot, cache.next_slot + n + 1), cache.device)
         return cls(cache, numbers[:n], numbers[n:].to(torch.int32), mask)
@@ -94,7 +93,7 @@ class DeviceSlots:
 class _Place(DeviceSlots):
     """A pass's inputs in fixed memory, and its cache."""
 
-    def __init__(self, n: int, cache: StagingCache, mask: Tensor | None = None) -> None:
+    def __init__(self, n: int, cache: KVCache, mask: Tensor | None = None) -> None:
         device = cache.layers[0].keys.device
         self._numbers = torch.zeros(2 * n + 1, dtype=torch.int64, device=device)  # positions, slots, length
         self.token_ids = torch.zeros(n, dtype=torch.int64, device=device)
@@ -118,7 +117,7 @@ class _TreePlace(_Place):
     """With a mask bool [rows, columns]. A tree's rows are the last ones, its slots the first: what is filled up with
     stands before them among the rows, so that the last rows are always the tree's, and behind them in the cache."""
 
-    def __init__(self, n: int, columns: int, cache: StagingCache) -> None:
+    def __init__(self, n: int, columns: int, cache: KVCache) -> None:
         self.mask = torch.zeros(n, columns, dtype=torch.bool, device=cache.layers[0].keys.device)
         super().__init__(n, cache, self.mask)
 
@@ -180,9 +179,9 @@ class PassGraphs:
         """max_rows: wider passes are never captured. capture: tests have their own, for machines without a GPU."""
         self._rope, self._max_rows = rope, max_rows
         self._new_capture = capture or CudaCapture
-        self._books: WeakKeyDictionary[StagingCache, _Book] = WeakKeyDictionary()
+        self._books: WeakKeyDictionary[KVCache, _Book] = WeakKeyDictionary()
 
-    def forward(self, token_ids: Tensor, positions: Tensor, cache: StagingCache, logits_rows: int,
+    def forward(self, token_ids: Tensor, positions: Tensor, cache: KVCache, logits_rows: int,
                 observer: AttentionObserver | None) -> Tensor | None:
         """A chain that ``cache.begin`` has announced: logits, or None: nothing done, run it as usual. Where it is not
         captured in its own width, but trees in one it fits in are, it is a tree of a single branch.
@@ -217,7 +216,7 @@ class PassGraphs:
         rows = captured.outputs.logits[first : first + asked]
         return rows.clone()  # the next pass writes over it
 
-    def forward_tree(self, token_ids: Tensor, positions: Tensor, cache: StagingCache, mask: Tensor, logits_rows: int,
+    def forward_tree(self, token_ids: Tensor, positions: Tensor, cache: KVCache, mask: Tensor, logits_rows: int,
                      observer: AttentionObserver | None) -> Tensor | None:
         """As ``forward``, of a tree that ``cache.begin`` has announced with ``mask`` [n, m], which lies on the device.
 
@@ -242,7 +241,7 @@ class PassGraphs:
             _show(observer, captured.outputs, n)
         return captured.outputs.logits[rows - logits_rows :].clone()
 
-    def prepare_tree(self, run: RunPass, cache: StagingCache, n: int, observer: AttentionObserver | None) -> None:
+    def prepare_tree(self, run: RunPass, cache: KVCache, n: int, observer: AttentionObserver | None) -> None:
         """``prepare`` of a tree of n tokens: what its shape is does not matter."""
         key = _tree_key(n, n, observer)
         if key is None or key[0] > min(self._max_rows, cache.room):
@@ -255,7 +254,7 @@ class PassGraphs:
             mask = torch.ones(n, n, dtype=torch.bool, device=cache.device).tril()
             self._capture(run, book, key, cache, token_ids, positions, mask)
 
-    def prepare(self, run: RunPass, cache: StagingCache, n: int, logits_rows: int,
+    def prepare(self, run: RunPass, cache: KVCache, n: int, logits_rows: int,
                 observer: AttentionObserver | None) -> None:
         """Capture a pass of n rows now, if it is not: no answer shall wait for it. Leaves noise in unfilled slots."""
         cache.begin(n)
@@ -265,7 +264,7 @@ class PassGraphs:
             token_ids = torch.zeros(n, dtype=torch.int64, device=cache.device)
             self._capture(run, book, key, cache, token_ids, positions)
 
-    def capture_wanted(self, run: RunPass, cache: StagingCache) -> int:
+    def capture_wanted(self, run: RunPass, cache: KVCache) -> int:
         """Capture what has come often enough to be worth it; how many passes that were. Nothing may be staged."""
         book = self._books.get(cache)
         keys = [key for key, times in book.wanted.items() if times >= _WORTH_CAPTURING] if book is not None else []
@@ -284,7 +283,7 @@ class PassGraphs:
             done += 1
         return done
 
-    def _book(self, cache: StagingCache, highest: int) -> _Book:
+    def _book(self, cache: KVCache, highest: int) -> _Book:
         """The cache's graphs; new ones where buffers have moved."""
         addresses = (self._rope.reserve(highest), *cache.addresses)
         book = self._books.get(cache)
@@ -292,7 +291,7 @@ class PassGraphs:
             book = self._books[cache] = _Book(addresses, self._new_capture())
         return book
 
-    def _capture(self, run: RunPass, book: _Book, key: _Key, cache: StagingCache, token_ids: Tensor,
+    def _capture(self, run: RunPass, book: _Book, key: _Key, cache: KVCache, token_ids: Tensor,
                  positions: Tensor, mask: Tensor | None = None) -> _Captured:
         place: _Place
         if mask is None:

@@ -34,8 +34,7 @@ from ..kernels import (
     join_grouped,
     to_groups,
 )
-from ..kv_cache.base import KVView
-from ..kv_cache.staging import StagingCache
+from ..kv_cache.base import KVCache, KVView
 from .config import ModelConfig
 from .graphs import DeviceSlots, PassGraphs, StagesKV
 from .native_pass import NativePass
@@ -240,7 +239,7 @@ class Llama:
         return self.kernels.make_grouped(weight.in_order(lambda part: part.to(self.device)), bias, self.dtype, pair)
 
     @torch.inference_mode()
-    def forward(self, token_ids: Tensor, cache: StagingCache, *, logits_rows: int,
+    def forward(self, token_ids: Tensor, cache: KVCache, *, logits_rows: int,
                 observer: AttentionObserver | None = None, depths: list[int] | None = None,
                 staged_mask: Tensor | None = None) -> Tensor:
         """One pass over n new tokens, which end up staged in ``cache``.
@@ -295,7 +294,7 @@ class Llama:
         """Return whether attending chosen chunks where they lie is faster than copying them together."""
         return self.runs_on_device and self.kernels.indexed_attention is not None
 
-    def batch_invariant_rows(self, cache: StagingCache) -> int | None:
+    def batch_invariant_rows(self, cache: KVCache) -> int | None:
         """Tokens behind those in ``cache`` of which one pass computes what passes of one token each would, to the last
         bit: at least one; None: not known."""
         own, c = self.kernels.batch_invariant_rows, self.config
@@ -308,7 +307,7 @@ class Llama:
         return self._run(token_ids, *self.rope.take(positions), slots, logits_rows, None)
 
     @torch.inference_mode()
-    def prepare(self, cache: StagingCache, rows: int, observer: AttentionObserver | None = None, *,
+    def prepare(self, cache: KVCache, rows: int, observer: AttentionObserver | None = None, *,
                 tree: bool = False, logits_rows: int | None = None) -> None:
         """Have a pass of so many rows captured where passes are and there is room. logits_rows: of the last of them
         (None: of all)."""
@@ -319,7 +318,7 @@ class Llama:
                 self.graphs.prepare(self._run, cache, rows, rows if logits_rows is None else logits_rows, observer)
 
     @torch.inference_mode()
-    def capture_wanted(self, cache: StagingCache) -> int:
+    def capture_wanted(self, cache: KVCache) -> int:
         """Have passes captured that came often and were not; how many. Nothing may be staged."""
         if self.graphs is None or not cache.capturable:
             return 0

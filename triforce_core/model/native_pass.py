@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..kernels import AttentionObserver, Linear, native
-from ..kv_cache.staging import StagingCache
+from ..kv_cache.base import KVCache
 
 if TYPE_CHECKING:
     from .llama import Llama
@@ -52,7 +52,7 @@ class NativePass:
         assert isinstance(head, native.NativeLinear)
         return cls(model, head, final_norm)
 
-    def run(self, hidden: Tensor, cos: Tensor, sin: Tensor, cache: StagingCache, staged_mask: Tensor | None,
+    def run(self, hidden: Tensor, cos: Tensor, sin: Tensor, cache: KVCache, staged_mask: Tensor | None,
             logits_rows: int, observer: AttentionObserver | None) -> Tensor | None:
         """``Llama.forward`` from the embedded tokens [n, d] on, which it changes; the cache has begun the pass. None:
         nothing done, this cache needs it op by op."""
@@ -88,7 +88,7 @@ class NativePass:
             self._show(observer, queries, mass, cache, length, staged_mask, logits_rows)
         return logits
 
-    def _show(self, observer: AttentionObserver, queries: Tensor, mass: Tensor | None, cache: StagingCache, length: int,
+    def _show(self, observer: AttentionObserver, queries: Tensor, mass: Tensor | None, cache: KVCache, length: int,
               staged_mask: Tensor | None, logits_rows: int) -> None:
         for layer in range(self._config.num_layers if logits_rows else self._config.num_layers - 1):
             own = None if mass is None else mass[layer]

@@ -50,7 +50,7 @@ class ChunkMeans:
         known = min(self.num_chunks, wanted, self.num_chunks if lowest is None else lowest // size)
         if known < wanted:
             for layer, means in enumerate(self._means):
-                keys, _ = self.full.numbers(layer, known * size, wanted * size)
+                keys, _ = self.full.layers[layer].numbers(known * size, wanted * size)
                 fresh = keys.unflatten(1, (wanted - known, size)).float().mean(2)
                 self._means[layer] = torch.cat((means[:, :known], fresh), 1)
         self.num_chunks = wanted

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..kv_cache.full import FullCache
-from ..kv_cache.retrieval_copied import RetrievalCache
+from ..kv_cache.retrieval import RetrievalCache
 
 
 class HeavyHitterCache(RetrievalCache):

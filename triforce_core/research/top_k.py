@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..kernels.reference import probabilities
 from ..kv_cache.full import FullCache
-from ..kv_cache.retrieval_indexed import SharedBufferCache
+from ..kv_cache.retrieval import SharedBufferCache
 from ..model import Llama
 
 
@@ -32,15 +32,6 @@ class TopKCache(SharedBufferCache):
         super().__init__(full)
         self.budget = budget
         self.sync()
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of its own."""
-        return 0
-
-    def sync(self) -> None:
-        """Be level with the full cache; staged tokens are dropped."""
-        self.num_committed = self.length = self._filled = self.full.num_committed
 
     def select(self, mass: Tensor) -> None:
         """Nothing is chosen before a query comes: ``sync``."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import floor, log
 
-from ..kv_cache.prefix import shared_prefix
+from ..kv_cache import shared_prefix
 
 PRICE = 0.1  # of testing one token more, in passes of the tier above
 _HOPE, _WEIGHT = 0.5, 2.0  # what a is taken for before anything was tested, and for how many tests that counts

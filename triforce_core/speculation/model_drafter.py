@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from ..device.streams import sent
-from ..kv_cache.prefix import shared_prefix
-from ..kv_cache.staging import StagingCache
+from ..kv_cache import shared_prefix
+from ..kv_cache.base import KVCache
 from ..sampling import Sampler, chances
 from . import tree
 from .draft import Draft
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..model import Llama
 
 
-CacheT = TypeVar("CacheT", bound=StagingCache)
+CacheT = TypeVar("CacheT", bound=KVCache)
 
 
 class ModelOnCache(Generic[CacheT]):

@@ -9,7 +9,7 @@ from time import perf_counter
 
 import numpy as np
 
-from ..kv_cache.prefix import shared_prefix
+from ..kv_cache import shared_prefix
 from ..sampling import Sampler
 from .acceptance_estimator import AcceptanceEstimator, fared
 from .draft import Draft

@@ -12,8 +12,7 @@ from little_books import read_quickly, wait_for, write_book
 
 from tests.scripted_engine import EngineScript, ScriptedEngine
 from triforce_core import EngineConfig, SnapshotStore
-from triforce_core.kv_cache.snapshot import SnapshotKey
-from triforce_core.kv_cache.versions import BUILTIN_TARGETS
+from triforce_core.kv_cache.snapshot import BUILTIN_TARGETS, SnapshotKey
 from ui.app import folders as places
 from ui.app.library import Snapshots, SnapshotSpace
 from ui.app.services import Services

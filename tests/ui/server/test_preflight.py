@@ -15,8 +15,7 @@ from tests.device.test_memory_plan import CONTEXT, GIB, PAPER
 from triforce_core import READINGS, ConfigError, ModelInfo, NotEnoughMemoryError, SnapshotStore, TriForceError
 from triforce_core.device.memory_plan import Room, make_plan
 from triforce_core.errors import ModelNotFoundError
-from triforce_core.kv_cache.snapshot import SnapshotKey
-from triforce_core.kv_cache.versions import BUILTIN_TARGETS
+from triforce_core.kv_cache.snapshot import BUILTIN_TARGETS, SnapshotKey
 from ui import parse
 from ui.server import preflight
 

@@ -10,8 +10,8 @@ import torch
 from tests.model.tiny import VOCAB, tiny_llama
 from triforce_core.errors import ContextTooLongError
 from triforce_core.kernels import KV_BITS, REFERENCE, compiled, row_bytes
-from triforce_core.kv_cache.full_rows import RowsCache
-from triforce_core.kv_cache.retrieval_copied import RetrievalCache
+from triforce_core.kv_cache.full import RowsCache
+from triforce_core.kv_cache.retrieval import RetrievalCache
 from triforce_core.model import Llama
 from triforce_core.research.chunk_means import ChunkMeans
 from triforce_core.research.top_k import TopKCache
@@ -85,7 +85,7 @@ def test_what_it_lends_is_what_it_attends(kind: str) -> None:
     part.check_integrity()
     assert part.selection is not None and part.layers[0].keys.dtype == BF16
     for layer in range(full.num_layers):
-        keys, values = full.numbers(layer, 0, 200)
+        keys, values = full.layers[layer].numbers(0, 200)
         for head in range(full.num_kv_heads):
             for at, chunk in enumerate(part.selection[layer, head].tolist()):
                 held, own = slice(8 * at, 8 * at + 8), slice(8 * chunk, 8 * chunk + 8)
