@@ -1,0 +1,1 @@
+"""Questions about documents that nothing is trained or tuned on."""
