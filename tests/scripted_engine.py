@@ -17,36 +17,14 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from triforce_core import events
 from triforce_core.config import BUILTIN, EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.documents.document import Document
 from triforce_core.errors import ConfigError, EngineDiedError, NotEnoughMemoryError
-from triforce_core.events import (
-    AttendedChunk,
-    DocumentFit,
-    DocumentOpened,
-    EngineFacts,
-    Event,
-    Finished,
-    FinishReason,
-    LoadProgress,
-    MachineInfo,
-    ModelInfo,
-    PageSpan,
-    PrefillProgress,
-    QuoteEvent,
-    QuoteOccurrence,
-    QuotePlace,
-    RoundEvent,
-    TextDelta,
-    TierCount,
-    TokenChance,
-    Turn,
-    whole_text,
-)
 from triforce_core.metrics import answer_stats, page_shares
 from triforce_core.worker.status import EngineState, EngineStatus
 
@@ -63,7 +41,7 @@ _CONVERSATION = 1024  # tokens left for questions and answers beside a document
 class EngineScript:
     """What happens and how fast. A test may turn every dial while the engine runs.
 
-    acceptance: chance of each drafted token. fault: of the next answer or reading (``fault_at``), after ``fault_after``
+    acceptance: chance of each drafted token. fault: of the next answer, after ``fault_after``
     tokens, then forgotten; fault_odds: chance that an answer crashes or runs out of memory, drawn from ``seed`` and the
     question. A hung engine hears no cancel; only ``close`` ends it. answer: instead of sentences of the document.
     instructions: whether it takes a system text, which its answers then repeat. confidence: of each answer, in percent;
@@ -76,7 +54,6 @@ class EngineScript:
     prefill_tokens_per_second: float = 20_000.0
     prefill_chunk: int = 256
     restore_seconds: float = 0.1
-    question_seconds: float = 0.0
     triforce_tokens_per_second: float = 70.0
     plain_tokens_per_second: float = 28.0
     acceptance: float = 0.8
@@ -84,74 +61,63 @@ class EngineScript:
     answer_words: int = 120
     answer: str | None = None
     fault: Fault = ""
-    fault_at: Literal["answer", "reading"] = "answer"
     fault_after: int = 12
     fault_odds: float = 0.0
     instructions: bool = False
     confidence: int = -1
-
-    @classmethod
-    def load(cls, path: Path) -> EngineScript:
-        """From a JSON file of these names. Raises ConfigError."""
-        try:
-            given = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"The script {str(path)!r} cannot be read as JSON ({error})",
-                              remedy="Give --model a JSON file, or leave it out.") from error
-        kinds: dict[str, tuple[type, ...]] = {field.name: (type(field.default),) for field in fields(cls)}
-        kinds |= {name: (int, float) for name, kind in kinds.items() if kind == (float,)} | {"answer": (str,)}
-        for name, value in given.items() if isinstance(given, dict) else [("", given)]:
-            if not isinstance(value, kinds.get(name, ())):
-                raise ConfigError(f"{name!r} is {value!r} in the script {str(path)!r}", allowed=", ".join(kinds))
-        return cls(**given)
 
 
 class ScriptedEngine:
     """See the module. One job at a time; ``cancel``, ``status``, ``facts`` and ``close`` from any thread."""
 
     def __init__(self, config: EngineConfig, script: EngineScript | None = None) -> None:
-        """Without a script, config.model names its file; "builtin" stands for the default one. Raises ConfigError."""
+        """Without a script, config.model names a JSON file of its dials, or is "builtin". Raises ConfigError."""
         if script is None:
-            script = EngineScript() if config.model == BUILTIN else EngineScript.load(Path(config.model))
+            try:
+                dials = {} if config.model == BUILTIN else json.loads(Path(config.model).read_text())
+            except (OSError, ValueError) as error:
+                raise ConfigError(f"The script {config.model!r} cannot be read ({error})",
+                                  remedy="Give --model a JSON file, or leave it out.") from error
+            script = EngineScript(**dials)
         self.script = script
         context = script.max_context if config.max_context == "auto" else config.max_context
         dtype = "float32" if config.dtype == "auto" else config.dtype
-        self._model = ModelInfo("Scripted target", "Scripted draft", "cpu", "scripted answers: no model is loaded",
-                                "cpu", dtype, context, 12_000_000, 4096, pass_bytes=12_000_000,
-                                instructions=script.instructions)
+        self._model = events.ModelInfo(
+            "Scripted target", "Scripted draft", "cpu", "scripted answers: no model is loaded", "cpu", dtype, context,
+            12_000_000, 4096, pass_bytes=12_000_000, instructions=script.instructions)
         self._loaded = False
         self._state: EngineState = "starting"
         self._document: Document | None = None
         self._read: dict[str, float] = {}
         self._cancel, self._closed = threading.Event(), threading.Event()
 
-    def check(self) -> Iterator[MachineInfo | ModelInfo]:
-        yield MachineInfo((("CPU", "not looked at"),))
+    def check(self) -> Iterator[events.MachineInfo | events.ModelInfo]:
+        yield events.MachineInfo((("CPU", "not looked at"),))
         yield self._model
 
-    def load(self) -> Iterator[LoadProgress | ModelInfo]:
+    def load(self) -> Iterator[events.LoadProgress | events.ModelInfo]:
         self._state = "loading"
         for step in range(4):
-            yield LoadProgress("weights", step / 4)
+            yield events.LoadProgress("weights", step / 4)
             time.sleep(self.script.load_seconds / 4)
         self._loaded, self._state = True, "idle"
         yield self._model
 
-    def measure(self, document: Document, heard: Callable[[PrefillProgress], None] = lambda progress: None
-                ) -> DocumentFit:
+    def measure(self, document: Document, heard: Callable[[events.PrefillProgress], None] = lambda progress: None
+                ) -> events.DocumentFit:
         fit, pause = self._fit(document), self.script.tokenize_seconds
         total = fit.tokens
         self._cancel.clear()  # of an answer before
         for done in range(1, 5 if pause else 1):
             self._cancel.wait(pause / 4)
-            heard(PrefillProgress(total * done // 4, total, total / pause, pause * (4 - done) / 4, "tokenize"))
+            heard(events.PrefillProgress(total * done // 4, total, total / pause, pause * (4 - done) / 4, "tokenize"))
         return fit
 
-    def _fit(self, document: Document) -> DocumentFit:
+    def _fit(self, document: Document) -> events.DocumentFit:
         pages = tuple(len(_WORD.findall(page.text)) + 2 for page in document.pages)
-        return DocumentFit(sum(pages), self._model.max_context - _CONVERSATION, pages)
+        return events.DocumentFit(sum(pages), self._model.max_context - _CONVERSATION, pages)
 
-    def open_document(self, document: Document) -> Iterator[PrefillProgress | DocumentOpened]:
+    def open_document(self, document: Document) -> Iterator[events.PrefillProgress | events.DocumentOpened]:
         fit, started = self._fit(document), time.monotonic()
         restored = document.id in self._read
         self._cancel.clear()
@@ -161,23 +127,21 @@ class ScriptedEngine:
         stage: Literal["read", "restore"] = "restore" if restored else "read"
         for done in range(0, fit.tokens, step):
             left = (fit.tokens - done) / rate
-            yield PrefillProgress(done, fit.tokens, rate if done else 0.0, left, stage)
-            if self.script.fault_at == "reading" and done >= self.script.fault_after:
-                self._suffer("reading")
+            yield events.PrefillProgress(done, fit.tokens, rate if done else 0.0, left, stage)
             pause = self.script.restore_seconds if restored else min(step, fit.tokens - done) / rate
             if self._cancel.wait(pause):
                 self._state = "idle"
                 return
-        yield PrefillProgress(fit.tokens, fit.tokens, rate, 0.0, stage)
+        yield events.PrefillProgress(fit.tokens, fit.tokens, rate, 0.0, stage)
         seconds = time.monotonic() - started
         self._read.setdefault(document.id, seconds)
         self._document, self._state = document, "idle"
-        yield DocumentOpened(document.id, fit.tokens, _spans(document, fit), seconds, self._read[document.id], restored,
-                             self._model.max_context,
-                             usual_shares=(1 / len(document.pages),) * len(document.pages))
+        pages = len(document.pages)
+        yield events.DocumentOpened(document.id, fit.tokens, _spans(document, fit), seconds, self._read[document.id],
+                                    restored, self._model.max_context, usual_shares=(1 / pages,) * pages)
 
-    def ask(self, question: str | None, history: Sequence[Turn], sampling: SamplingParams,
-            speculation: SpeculationConfig, system: str = "") -> Iterator[Event]:
+    def ask(self, question: str | None, history: Sequence[events.Turn], sampling: SamplingParams,
+            speculation: SpeculationConfig, system: str = "") -> Iterator[events.Event]:
         assert self._document is not None, "a document is opened before a question is asked"
         if system and not self._model.instructions:
             raise ConfigError("The scripted engine follows no instructions here",
@@ -185,7 +149,7 @@ class ScriptedEngine:
         self._cancel.clear()
         self._state = "busy"
         started, script, document = time.monotonic(), self.script, self._document
-        question, system = whole_text(question or ""), whole_text(system)
+        question, system = events.whole_text(question or ""), events.whole_text(system)
         rng = random.Random(f"{script.seed}|{question}|{sampling.seed}|{document.id}")
         text, leaning = self._compose(document, question, rng)
         text = f"{text}\n\nIt was told: {system}" if system else text
@@ -193,22 +157,21 @@ class ScriptedEngine:
         triforce = speculation.engine == "triforce"
         if rng.random() < script.fault_odds:
             script.fault = rng.choice(("crash", "memory"))
-        rounds: list[RoundEvent] = []
+        rounds: list[events.RoundEvent] = []
         written: list[str] = []
-        quotes: list[QuoteEvent] = []
+        quotes: list[events.QuoteEvent] = []
         new = len(question.split())
-        self._cancel.wait(script.question_seconds)
         prefilled = time.monotonic() - started
-        yield PrefillProgress(new, new, new / prefilled if prefilled else 0.0, 0.0)
-        reason: FinishReason = "length" if len(_WORD.findall(text)) > len(words) else "stop"
+        yield events.PrefillProgress(new, new, new / prefilled if prefilled else 0.0, 0.0)
+        reason: events.FinishReason = "length" if len(_WORD.findall(text)) > len(words) else "stop"
         while len(written) < len(words):
             accepted = _accepted(rng, script.acceptance, len(words) - len(written) - 1) if triforce else 0
             rate = script.triforce_tokens_per_second if triforce else script.plain_tokens_per_second
             if self._cancel.wait((accepted + 1) / rate):
                 reason = "cancelled"
                 break
-            if script.fault_at == "answer" and len(written) >= script.fault_after:
-                self._suffer("answering")
+            if len(written) >= script.fault_after:
+                self._suffer()
             part = words[len(written) : len(written) + accepted + 1]
             event = _round(len(rounds), part, triforce, document, leaning, rng, time.monotonic() - started)
             event = replace(event, decoding=event.elapsed - prefilled)
@@ -218,7 +181,7 @@ class ScriptedEngine:
             written += part
             rounds.append(event)
             yield event
-            yield TextDelta("".join(part), event.elapsed)
+            yield events.TextDelta("".join(part), event.elapsed)
             if speculation.quotes != "off":
                 told = _quotes(document, "".join(written))
                 yield from told[len(quotes) :]
@@ -230,9 +193,10 @@ class ScriptedEngine:
                              engine="triforce" if triforce else "autoregressive", why=why,
                              verifier=speculation.verifier)
         shares = page_shares(rounds)
-        yield Finished(reason, "".join(written), tuple(token for event in rounds for token in event.token_ids), stats,
-                       _passages(document, leaning, shares) if shares else (), shares, tuple(quotes),
-                       *((script.confidence / 100, script.confidence >= 50) if script.confidence >= 0 else ()))
+        ids = tuple(token for event in rounds for token in event.token_ids)
+        yield events.Finished(reason, "".join(written), ids, stats,
+                              _passages(document, leaning, shares) if shares else (), shares, tuple(quotes),
+                              *((script.confidence / 100, script.confidence >= 50) if script.confidence >= 0 else ()))
 
     def cancel(self) -> None:
         self._cancel.set()
@@ -241,25 +205,25 @@ class ScriptedEngine:
         return EngineStatus(self._state, self._model if self._loaded else None, os.getpid(), 0,
                             self._document.id if self._document else None, facts=self.facts())
 
-    def facts(self) -> EngineFacts | None:
-        return EngineFacts(self._model.mode, self._model.why, 3 * 2**28, 8 * 2**30) if self._loaded else None
+    def facts(self) -> events.EngineFacts | None:
+        return events.EngineFacts(self._model.mode, self._model.why, 3 * 2**28, 8 * 2**30) if self._loaded else None
 
     def close(self) -> None:
         self._cancel.set()
         self._closed.set()
 
-    def _suffer(self, doing: str) -> None:
+    def _suffer(self) -> None:
         """The script's fault, if there is one, and only once."""
         fault, self.script.fault = self.script.fault, ""
         if fault == "memory":
             self._state, self._document = "idle", None
-            raise NotEnoughMemoryError(f"Memory ran out while {doing}: 3.0 GiB needed, 2.0 GiB free",
+            raise NotEnoughMemoryError("Memory ran out while answering: 3.0 GiB needed, 2.0 GiB free",
                                        remedy="Choose fewer pages, or a smaller --max-context.")
         if fault == "hang":
             self._closed.wait()
         if fault:
             self._loaded, self._state, self._document = False, "dead", None
-            raise EngineDiedError(f"The engine stopped while {doing}: it was ended from outside",
+            raise EngineDiedError("The engine stopped while answering: it was ended from outside",
                                   remedy="What it had written is kept; the next request starts a new engine.")
 
     def _compose(self, document: Document, question: str, rng: random.Random) -> tuple[str, list[int]]:
@@ -289,61 +253,62 @@ def _accepted(rng: random.Random, chance: float, most: int) -> int:
 
 
 def _round(index: int, part: list[str], triforce: bool, document: Document, leaning: list[int], rng: random.Random,
-           elapsed: float) -> RoundEvent:
+           elapsed: float) -> events.RoundEvent:
     last = "bonus" if not triforce or len(part) > _DRAFTED else rng.choice(("bonus", "recovered"))
     sources = [rng.choice(("draft", "draft", "retrieval", "quote")) for _ in part[1:]] + [last]
     tested = len(part) - 1 + (last == "recovered")
-    tiers: tuple[TierCount, ...] = ()
+    tiers: tuple[events.TierCount, ...] = ()
     if triforce:
         drafted = tested + rng.randint(0, 2)
-        tiers = (TierCount("draft", drafted, tested), TierCount("retrieval", tested, len(part) - 1))
+        tiers = (events.TierCount("draft", drafted, tested), events.TierCount("retrieval", tested, len(part) - 1))
     shares = [0.2 + rng.random() for _ in document.pages]
     for rank, page in enumerate(leaning[:4]):
         shares[page] += len(document.pages) * (1.5 / (rank + 1)) * (0.5 + rng.random())
     total = sum(shares)
     ids = tuple(zlib.crc32(word.encode()) % 32_000 for word in part)
-    return RoundEvent(index, ids, tuple(sources), tiers, {"draft": 4.0, "retrieval": 6.0, "verify": 20.0},
+    return events.RoundEvent(index, ids, tuple(sources), tiers, {"draft": 4.0, "retrieval": 6.0, "verify": 20.0},
                       tuple(share / total for share in shares), elapsed, texts=tuple(part))
 
 
-def _chance(word: str, words: Sequence[str], count: int) -> TokenChance:
+def _chance(word: str, words: Sequence[str], count: int) -> events.TokenChance:
     """Follows from the words alone, so that reporting it draws nothing."""
     own = 0.35 + zlib.crc32(word.encode()) % 64 / 100
     others = sorted(set(words) - {word})[: count - 1]
-    return TokenChance(own, ((word, own), *((other, (1 - own) / 2 ** (n + 1)) for n, other in enumerate(others))))
+    rest = ((other, (1 - own) / 2 ** (n + 1)) for n, other in enumerate(others))
+    return events.TokenChance(own, ((word, own), *rest))
 
 
-def _spans(document: Document, fit: DocumentFit) -> tuple[PageSpan, ...]:
+def _spans(document: Document, fit: events.DocumentFit) -> tuple[events.PageSpan, ...]:
     spans, start = [], 0
     for page, tokens in zip(document.pages, fit.page_tokens, strict=True):
-        spans.append(PageSpan(page.label, start, start + tokens))
+        spans.append(events.PageSpan(page.label, start, start + tokens))
         start += tokens
     return tuple(spans)
 
 
-def _quotes(document: Document, text: str) -> list[QuoteEvent]:
+def _quotes(document: Document, text: str) -> list[events.QuoteEvent]:
     """Closed quotations that stand in the document word for word, as an engine that holds them to it tells of them."""
-    told: list[QuoteEvent] = []
+    told: list[events.QuoteEvent] = []
     for match in _QUOTED.finditer(text):
         places = [(page, at.start()) for page in range(len(document.pages))
                   for at in re.finditer(re.escape(match[1]), document.pages[page].text)]
         if places:
             found = (_occurrence(document, page, at, at + len(match[1])) for page, at in places[:_TOLD])
-            told.append(QuoteEvent(len(told), *match.span(1), True, len(places), tuple(found)))
+            told.append(events.QuoteEvent(len(told), *match.span(1), True, len(places), tuple(found)))
     return told
 
 
-def _occurrence(document: Document, page: int, start: int, end: int) -> QuoteOccurrence:
+def _occurrence(document: Document, page: int, start: int, end: int) -> events.QuoteOccurrence:
     """Characters [start, end) of a page; tokens are words, two of each page's are its marker."""
     earlier = sum(len(_WORD.findall(each.text)) + 2 for each in document.pages[:page]) + 2
     first, last = (earlier + len(_WORD.findall(document.pages[page].text[:at])) for at in (start, end))
-    return QuoteOccurrence(first, last, (QuotePlace(page + 1, document.pages[page].label, start, end),))
+    return events.QuoteOccurrence(first, last, (events.QuotePlace(page + 1, document.pages[page].label, start, end),))
 
 
-def _passages(document: Document, leaning: list[int], shares: tuple[float, ...]) -> tuple[AttendedChunk, ...]:
+def _passages(document: Document, leaning: list[int], shares: tuple[float, ...]) -> tuple[events.AttendedChunk, ...]:
     found = []
     for index in leaning[:3]:
         text = " ".join(document.pages[index].text.split()[:16])
-        found.append(AttendedChunk(index + 1, document.pages[index].label, index * 100, index * 100 + 16,
+        found.append(events.AttendedChunk(index + 1, document.pages[index].label, index * 100, index * 100 + 16,
                                    shares[index] / 2, text))
     return tuple(found)

@@ -5,10 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from triforce_core import Document, EncryptedDocumentError, Page, read_document
+
+if TYPE_CHECKING:  # what the page needs may be missing where only other tests run: see tests/conftest.py
+    from ui.app.runs import Run
+    from ui.app.services import Services
+    from ui.app.tab_view import TabView
 
 PASSWORD = "open sesame"
 SENTENCE = "The lighthouse keeper of {place} counted {n} ships before the storm reached the northern harbour."
@@ -39,6 +45,29 @@ def wait_for(condition: Callable[[], object], seconds: float = 10.0) -> None:
     while not condition():
         assert time.monotonic() < end, "waited too long"
         time.sleep(0.01)
+
+
+def phase(services: Services, view: TabView) -> str:
+    """Return where the tab's document stands, "" where there is none."""
+    entry = services.library.get(view.document)
+    return services.phase(entry) if entry else ""
+
+
+def opened(services: Services, folder: Path, name: str = "a.txt", pages: int = 6, words: int = 60) -> TabView:
+    """Return a tab with a document that stands in the cache."""
+    from ui.app.tab_view import TabView
+
+    view = TabView()
+    services.add(view, [(write_book(folder, name, pages, words), name)])
+    wait_for(lambda: phase(services, view) == "ready")
+    return view
+
+
+def asked(services: Services, view: TabView, question: str) -> Run:
+    """Ask, and return the run once it has ended."""
+    run = services.ask(view, question)
+    wait_for(lambda: run.ended)
+    return run
 
 
 def write_pdf(folder: Path, name: str, pages: int = 4) -> Path:

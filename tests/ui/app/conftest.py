@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from little_books import wait_for, write_book
+from little_books import opened
 
 if TYPE_CHECKING:  # see tests/ui/conftest.py
     from ui.app.services import Services
@@ -15,9 +15,4 @@ if TYPE_CHECKING:  # see tests/ui/conftest.py
 
 @pytest.fixture
 def view(services: Services, tmp_path: Path) -> TabView:
-    from ui.app.tab_view import TabView
-
-    view = TabView()
-    services.add(view, [(write_book(tmp_path, "book.txt", 4), "book.txt")])
-    wait_for(lambda: services.phase(services.library.get(view.document)) == "ready")
-    return view
+    return opened(services, tmp_path, "book.txt", 4)

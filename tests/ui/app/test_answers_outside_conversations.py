@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from little_books import make_document, wait_for, write_book
+from little_books import asked, make_document, wait_for, write_book
 
 from tests.scripted_engine import EngineScript, ScriptedEngine
 from triforce_core import Document, Page, SamplingParams, SpeculationConfig
@@ -44,8 +44,7 @@ def test_the_page_s_document_comes_back_after_a_guest(services: Services, tmp_pa
     view, lent = TabView(), make_document(2)
     services.add(view, [(write_book(tmp_path, "a.txt"), "a.txt")])
     answer(services, lent)
-    run = services.ask(view, "How many ships?")
-    wait_for(lambda: run.ended)
+    run = asked(services, view, "How many ships?")
     assert run.state == "done" and len(run.accumulator.page_shares()) == 6
 
 

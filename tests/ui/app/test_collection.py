@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from little_books import make_document, wait_for, write_book, write_pdf
+from little_books import asked, make_document, phase, wait_for, write_book, write_pdf
 from page_client import client
 
 from triforce_core import EngineConfig, TriForceError
@@ -34,7 +34,7 @@ def two(services: Services, tmp_path: Path) -> tuple[str, str]:
 def read_together(services: Services, keys: tuple[str, ...]) -> TabView:
     view = TabView(picking=keys)
     services.read_together(view)
-    wait_for(lambda: services.phase(services.library.get(view.document)) == "ready")
+    wait_for(lambda: phase(services, view) == "ready")
     return view
 
 
@@ -76,8 +76,7 @@ def test_they_are_read_and_asked_about(services: Services, two, script) -> None:
     view = TabView()
     services.open(view, two[0])
     wait_for(lambda: services.phase(services.library.get(two[0])) == "ready")
-    first = services.ask(view, "First?")
-    wait_for(lambda: first.ended)
+    asked(services, view, "First?")
     alone = services.queue.opened[two[0]].tokens
     together.begin(services, view)
     assert view.picking == (two[0],)
@@ -85,7 +84,7 @@ def test_they_are_read_and_asked_about(services: Services, two, script) -> None:
     services.read_together(view)
     assert view.conversation is None and view.notice[1] == NEW_TALK and "2 documents" in view.notice[2]
     assert len(services.conversations.of(two[0])) == 1
-    wait_for(lambda: services.phase(services.library.get(view.document)) == "ready")
+    wait_for(lambda: phase(services, view) == "ready")
     assert services.queue.opened[view.document].tokens > alone
     script.answer = 'It was "counted 201 ships before" [p. Lighthouse, 2].'
     run = services.ask(view, "How many?")
@@ -119,15 +118,6 @@ def test_weighing_says_what_to_leave_out(services: Services, two) -> None:
     assert "tf-good" in together.verdict(Weighing(parts, 900, 0)) and not Weighing(parts, 900, 0).enough
 
 
-def test_weighing_looks_at_each_document_a_few_times(services: Services, two, monkeypatch) -> None:
-    """And not at all of them for each of them."""
-    asked = []
-    counted = services.collection._counted
-    monkeypatch.setattr(services.collection, "_counted", lambda entry: (asked.append(entry.id), counted(entry))[1])
-    services.collection.weigh([*two] * 20)
-    assert len(asked) <= len(two) + 40
-
-
 def test_what_fits_is_what_was_counted_last(services: Services, two, tmp_path) -> None:
     """Also where it is a document that was counted before."""
     fits, queue = {}, services.queue
@@ -155,7 +145,7 @@ def test_too_much_together_offers_those_that_fit_whole(services: Services, two) 
     services.queue.reconfigure(EngineConfig(max_context=1024 + services.queue.fits[two[0]].tokens + 40))
     view.picking = two
     services.read_together(view)
-    wait_for(lambda: services.phase(services.library.get(view.document)) == "too_long")
+    wait_for(lambda: phase(services, view) == "too_long")
     entry = services.library.get(view.document)
     assert services.choosing(view) == entry
     view.notice = ("info", NEW_TALK, "")
@@ -166,7 +156,7 @@ def test_too_much_together_offers_those_that_fit_whole(services: Services, two) 
     view.picking = None
     assert services.collection.suggestion(entry) == ((1, 5),)  # the first one whole, not a part of the second
     services.choose_pages(view, "1-5")
-    wait_for(lambda: services.phase(services.library.get(view.document)) == "ready")
+    wait_for(lambda: phase(services, view) == "ready")
     assert [part.tokens > 0 for part in services.collection.of(services.library.get(entry.id)).parts] == [True, False]
     assert NEW_TALK in card.draw(view)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from little_books import read_quickly, wait_for
+from little_books import asked, read_quickly
 
 from tests.scripted_engine import EngineScript, ScriptedEngine
 from triforce_core import EngineConfig, TriForceError
@@ -28,8 +28,7 @@ def services(tmp_path: Path, script: EngineScript):
 
 
 def ask(services: Services, view: TabView, words: str) -> None:
-    run = services.ask(view, words)
-    wait_for(lambda: run.ended)
+    asked(services, view, words)
 
 
 def test_it_is_counted_by_the_engine_and_told_in_time(services: Services, view: TabView, script: EngineScript) -> None:

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from little_books import make_document, wait_for, write_book
+from little_books import asked, make_document, phase, wait_for, write_book
 
 from triforce_core import Document, Page, TriForceError
 from ui.app import suggestions as starters
@@ -139,21 +139,6 @@ def test_exports_hold_everything_and_nothing_live(talks: Conversations) -> None:
     assert kept["shown"] == ["a", "b2"] and kept["answers"][0]["figures"]["tokens"] == 3
 
 
-def test_exports_tell_where_quotations_stand(talks: Conversations) -> None:
-    talk = talks.new(document_of(talks), "x")
-    talks.begin("a", talk.id, "Where?")
-    place = {"page": 3, "label": "iii", "start": 5, "end": 20}
-    quotes = [{"number": 0, "start": 1, "end": 16, "closed": True, "count": 4,
-               "occurrences": [{"start": 9, "end": 12, "places": [place]}]},
-              {"number": 1, "start": 19, "end": 22, "closed": False, "count": 1, "occurrences": []}]
-    talks.save("a", text="“Forty grey ships” “cut", token_ids=(1,), state="stopped", error="",
-               result={"quotes": quotes})
-    whole = export.Talk(talks.get(talk.id), "Book", talks.answers(talk.id), talks.every_answer(talk.id), {})
-    for kind in ("md", "html"):
-        assert "“Forty grey ship” p. iii, and 3 more places" in export.export(whole, kind)[1]
-    assert json.loads(export.export(whole, "json")[1])["answers"][0]["quotes"] == quotes
-
-
 def test_exports_name_every_citation(talks: Conversations) -> None:
     """Also the last of many, and every page on which one stands."""
     talk = talks.new(document_of(talks), "x")
@@ -187,8 +172,7 @@ def test_ten_thousand_conversations_cost_a_question_no_more_than_a_hundred(servi
     def cost() -> int:
         steps = itertools.count()
         connection.set_progress_handler(lambda: next(steps) and None, 10)
-        asked = services.ask(view, "And how many ships?")
-        wait_for(lambda: asked.ended)
+        asked(services, view, "And how many ships?")
         services.conversations.version += 1
         drawn.update(painter.changes())
         services.open(TabView(), view.document)
@@ -235,7 +219,7 @@ def test_starters_ask_about_what_is_there() -> None:
 def test_ask_again_edit_and_find(services: Services, tmp_path: Path, script) -> None:
     view = TabView()
     services.add(view, [(write_book(tmp_path, "a.txt"), "a.txt")])
-    wait_for(lambda: services.phase(services.library.get(view.document)) == "ready")
+    wait_for(lambda: phase(services, view) == "ready")
 
     def ask(words: str) -> str:
         run = services.ask(view, words)
@@ -281,8 +265,7 @@ def test_instructions_belong_to_a_conversation_and_reach_the_model(services: Ser
     assert view.system == "Answer in *French*."
 
     def ask(words: str) -> str:
-        run = services.ask(view, words)
-        wait_for(lambda: run.ended)
+        run = asked(services, view, words)
         assert run.state == "done", run.error
         wait_for(lambda: services.conversations.answer(run.id).state == "done")
         return run.accumulator.text
@@ -322,6 +305,5 @@ def test_instructions_are_never_dropped_silently(services: Services, tmp_path: P
         services.ask(view, "How many?")
     assert view.conversation is None, "no conversation is left behind"
     services.instructions.keep(view, panel.wanted(services, "Be brief."))
-    run = services.ask(view, "How many?")
-    wait_for(lambda: run.ended)
+    run = asked(services, view, "How many?")
     assert run.state == "done"

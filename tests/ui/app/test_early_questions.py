@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from held_engine import quick_script, wait_for_text
-from little_books import make_document, wait_for, write_book
+from little_books import make_document, phase, wait_for, write_book
 
 from tests.scripted_engine import ScriptedEngine
 from triforce_core import Document, EngineConfig, TriForceError
@@ -107,7 +107,7 @@ def test_it_waits_until_pages_are_chosen_that_fit(services: Services, view: TabV
     services.queue.reconfigure(EngineConfig(max_context=1024 + 400))
     run = services.ask(view, "First?")
     reader.let.set()
-    wait_for(lambda: services.phase(services.library.get(view.document)) == "too_long")
+    wait_for(lambda: phase(services, view) == "too_long")
     wait_for(lambda: services.queue.holds(run))
     assert run.state == "queued" and wait_line.FOR_PAGES in chat.inside(services, run, False)
     services.choose_pages(view, "3-4")

@@ -117,22 +117,6 @@ def test_one_file_holds_nobody_else(extracting: Extracting) -> None:
     assert list(extracting.extractor.extractions) == [slow.id]
 
 
-def test_deleted_while_it_waits_and_added_again(extracting: Extracting) -> None:
-    held = busy(extracting)
-    waiting = extracting.add(FILES - 1, "old.txt")
-    extracting.delete(waiting.id)
-    assert waiting.id not in extracting.extractor.extractions
-    again = extracting.add(FILES - 1, "new.txt")
-    for call in list(extracting.reader.calls):
-        extracting.reader.end(call)
-    assert extracting.reader.begun.acquire(timeout=10)
-    wait_for(lambda: extracting.reader.calls)
-    extracting.reader.end(extracting.reader.calls[-1])
-    wait_for(lambda: not extracting.extractor.extractions)
-    assert extracting.state(again) == "ready" and extracting.library.document(again.id).title == "new"
-    assert all(extracting.state(entry) == "ready" for entry in held)
-
-
 def test_deleted_while_it_is_read_and_added_again(tmp_path: Path) -> None:
     """The first reader ends last, and what it says is not kept."""
     extracting = Extracting(tmp_path, deaf=lambda: True)

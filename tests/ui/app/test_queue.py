@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from held_engine import Held, quick_script, wait_for_text
-from little_books import make_document, read_quickly, wait_for, write_book
+from little_books import asked, make_document, opened, phase, read_quickly, wait_for, write_book
 
 from triforce_core import DocumentOpened, EngineConfig, PrefillProgress, TriForceError
 from ui.app import engine_holder as watchdog
@@ -48,14 +48,6 @@ def services(tmp_path: Path, held: Held) -> Iterator[Services]:
     made.close()
 
 
-def opened(services: Services, folder: Path, name: str = "a.txt", pages: int = 12) -> TabView:
-    """A document that stands in the cache; the engine is held from then on."""
-    view = TabView()
-    added(services, view, folder, name, pages)
-    wait_for(lambda: phase(services, view) == "ready")
-    return view
-
-
 def added(services: Services, view: TabView, folder: Path, name: str, pages: int = 12) -> str:
     services.add(view, [(write_book(folder, name, pages, words=60 + len(name)), name)])
     wait_for_text(services.extractor)
@@ -69,10 +61,6 @@ def until(services: Services, held: Held, condition: Callable[[], object]) -> No
             return
         held.let(services.queue)
     raise AssertionError("it never came to that")
-
-
-def phase(services: Services, view: TabView) -> str:
-    return services.phase(services.library.get(view.document))
 
 
 def strip(services: Services, view: TabView) -> tuple[set[int], set[int]]:
@@ -90,39 +78,26 @@ def picked(services: Services, view: TabView, ranges) -> str:
 
 def test_a_queued_question_is_answered_and_drawn_for_the_pages_it_was_asked_about(
         services: Services, held: Held, tmp_path: Path) -> None:
-    view = opened(services, tmp_path)
-    held.gate.set(False)
-    services.ask(view, "First?")
-    services.choose_pages(view, "7-12")
-    asking = TabView(document=view.document)
-    run = services.ask(asking, "Second?")
-    services.choose_pages(view, "1-6")
-    held.let_all(services.queue)
-    assert run.state == "done" and held.asked["Second? 0"][0] == picked(services, view, [(7, 12)])
-    assert strip(services, asking) == (set(range(7, 13)), set(range(7, 13)))
-    (answer,) = services.conversations.answers(asking.conversation)
-    assert all(7 <= passage["page"] <= 12 for passage in answer.result["passages"]) and answer.result["passages"]
-    assert services.queue.open_key == (view.document, ((1, 6),))  # the reading that was asked for last
-
-
-def test_pages_chosen_meanwhile_do_not_break_a_queued_question(services: Services, held: Held, tmp_path: Path) -> None:
-    view = opened(services, tmp_path)
+    view = opened(services, tmp_path, pages=12)
     held.gate.set(False)
     services.ask(view, "First?")
     services.choose_pages(view, "1-3, 9-12")
     asking = TabView(document=view.document)
     run = services.ask(asking, "Second?")
-    services.choose_pages(view, "2-5")
+    services.choose_pages(view, "1-6")
     held.let_all(services.queue)
-    assert (run.state, run.error) == ("done", "")
-    assert strip(services, asking) == ({1, 2, 3, 9, 10, 11, 12}, {1, 2, 3, 9, 10, 11, 12})
+    assert run.state == "done" and held.asked["Second? 0"][0] == picked(services, view, [(1, 3), (9, 12)])
+    pages = {1, 2, 3, 9, 10, 11, 12}
+    assert strip(services, asking) == (pages, pages)
+    (answer,) = services.conversations.answers(asking.conversation)
+    assert answer.result["passages"] and {passage["page"] for passage in answer.result["passages"]} <= pages
+    assert services.queue.open_key == (view.document, ((1, 6),))  # the reading that was asked for last
 
 
 def test_an_answer_of_an_older_version_is_drawn_for_its_pages(services: Services, held: Held, tmp_path: Path) -> None:
-    view = opened(services, tmp_path)
+    view = opened(services, tmp_path, pages=12)
     services.choose_pages(view, "2-3, 6")
-    run = services.ask(view, "Which?")
-    wait_for(lambda: run.ended)
+    run = asked(services, view, "Which?")
     answer = services.conversations.answer(run.id)
     old = {name: value for name, value in answer.result.items() if name != "ranges"}
     services.conversations.save(run.id, text=answer.text, token_ids=answer.token_ids, state="done", error="",
@@ -132,7 +107,7 @@ def test_an_answer_of_an_older_version_is_drawn_for_its_pages(services: Services
 
 
 def test_pages_chosen_while_a_document_is_read_are_read(services: Services, held: Held, tmp_path: Path) -> None:
-    view = opened(services, tmp_path)
+    view = opened(services, tmp_path, pages=12)
     held.gate.set(False)
     services.choose_pages(view, "1-6")
     held.let(services.queue, 3)
@@ -145,7 +120,7 @@ def test_pages_chosen_while_a_document_is_read_are_read(services: Services, held
 
 
 def test_cancel_and_read_at_once(services: Services, held: Held, tmp_path: Path) -> None:
-    view = opened(services, tmp_path)
+    view = opened(services, tmp_path, pages=12)
     held.gate.set(False)
     services.choose_pages(view, "1-6")
     held.let(services.queue, 3)
@@ -157,7 +132,7 @@ def test_cancel_and_read_at_once(services: Services, held: Held, tmp_path: Path)
 
 
 def test_what_waits_is_cancelled_and_stopped_at_once(services: Services, held: Held, tmp_path: Path) -> None:
-    view = opened(services, tmp_path)
+    view = opened(services, tmp_path, pages=12)
     held.gate.set(False)
     services.ask(view, "First?")
     held.let(services.queue, 2)
@@ -173,7 +148,7 @@ def test_what_waits_is_cancelled_and_stopped_at_once(services: Services, held: H
 
 def test_a_deleted_document_is_told_of_nothing_and_may_come_back(services: Services, held: Held,
                                                                  tmp_path: Path) -> None:
-    view = opened(services, tmp_path)
+    view = opened(services, tmp_path, pages=12)
     held.gate.set(False)
     services.choose_pages(view, "1-6")
     held.let(services.queue, 3)
@@ -189,7 +164,7 @@ def test_a_deleted_document_is_told_of_nothing_and_may_come_back(services: Servi
 
 
 def test_what_was_counted_of_some_pages_is_not_taken_for_all(services: Services, held: Held, tmp_path: Path) -> None:
-    view = opened(services, tmp_path)
+    view = opened(services, tmp_path, pages=12)
     whole = services.library.get(view.document).tokens
     held.gate.set(False)
     services.choose_pages(view, "7-12")
@@ -201,21 +176,19 @@ def test_what_was_counted_of_some_pages_is_not_taken_for_all(services: Services,
 
 
 def test_a_text_that_was_taken_out_anew_is_read_anew(services: Services, held: Held, tmp_path: Path) -> None:
-    view = opened(services, tmp_path)
+    view = opened(services, tmp_path, pages=12)
     old = services.library.document(view.document)
     pages = (type(old.pages[0])("i", "Other words stand here now, and a keeper."), *old.pages[1:])
     services.library.store(view.document, type(old)(old.title, old.kind, pages, "another reader"))
-    run = services.ask(view, "Which words?")
-    wait_for(lambda: run.ended)
+    asked(services, view, "Which words?")
     assert held.asked["Which words? 0"][0] == services.library.document(view.document).id != old.id
 
 
 @pytest.mark.parametrize("broken", ["history", "begin"])
 def test_a_database_error_refuses_the_question_and_blocks_nothing(
         services: Services, held: Held, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
-    view = opened(services, tmp_path)
-    first = services.ask(view, "First?")
-    wait_for(lambda: first.ended)
+    view = opened(services, tmp_path, pages=12)
+    asked(services, view, "First?")
 
     def fails(*_: object, **__: object) -> None:
         raise sqlite3.OperationalError("disk I/O error")
@@ -225,36 +198,33 @@ def test_a_database_error_refuses_the_question_and_blocks_nothing(
         with pytest.raises(TriForceError, match="could not be read or saved") as refused:
             services.ask(view, "Second?")
     assert refused.value.remedy == NOT_KEPT_MORE and not services.runs.active()
-    run = services.ask(view, "Second?")
-    wait_for(lambda: run.ended)
+    run = asked(services, view, "Second?")
     assert run.state == "done" and held.asked["Second? 0"][1] == ("First?",)
 
 
 def test_an_answer_that_cannot_be_kept_ends_all_the_same(services: Services, tmp_path: Path,
                                                          monkeypatch: pytest.MonkeyPatch) -> None:
-    view = opened(services, tmp_path)
+    view = opened(services, tmp_path, pages=12)
 
     def fails(*_: object, **__: object) -> None:
         raise sqlite3.OperationalError("database or disk is full")
 
     monkeypatch.setattr(Conversations, "save_trace", fails)
-    run = services.ask(view, "Who?")
-    wait_for(lambda: run.ended)
+    run = asked(services, view, "Who?")
     assert not services.runs.active() and run.accumulator.text
 
 
 def test_the_next_question_s_history_has_the_answer_that_just_ended(services: Services, held: Held,
                                                                     tmp_path: Path) -> None:
-    view = opened(services, tmp_path)
+    view = opened(services, tmp_path, pages=12)
     for number in range(5):
-        run = services.ask(view, f"Question {number}?")
-        wait_for(lambda run=run: run.ended)
+        asked(services, view, f"Question {number}?")
     assert held.asked["Question 4? 0"][1] == tuple(f"Question {number}?" for number in range(4))
 
 
 def test_the_document_in_front_is_read_first_and_no_question_is_passed(services: Services, held: Held,
                                                                        tmp_path: Path) -> None:
-    busy = opened(services, tmp_path, "busy.txt")
+    busy = opened(services, tmp_path, "busy.txt", 12, 68)
     held.gate.set(False)
     services.ask(busy, "Busy?")
     view, other = TabView(), TabView()
@@ -413,9 +383,8 @@ def test_pages_read_by_a_number_of_tokens() -> None:
 def test_what_waits_says_for_what_and_how_long(services: Services, held: Held, tmp_path: Path,
                                                monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "LEAST_LEFT", 0.0)  # nothing takes long here
-    view = opened(services, tmp_path, "a long one.txt")
-    run = services.ask(view, "How long does it take?")
-    wait_for(lambda: run.ended)
+    view = opened(services, tmp_path, "a long one.txt", 12, 74)
+    run = asked(services, view, "How long does it take?")
     held.gate.set(False)
     held.script.prefill_tokens_per_second = 20_000.0
     services.choose_pages(view, "2-12")
@@ -433,44 +402,26 @@ def test_what_waits_says_for_what_and_how_long(services: Services, held: Held, t
     held.script.prefill_tokens_per_second = 1e9
 
 
-def test_an_engine_in_a_long_step_is_not_ended(services: Services, held: Held, tmp_path: Path,
-                                               monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("computes", [True, False])
+def test_an_engine_that_does_not_stop_is_ended_unless_it_computes(
+        services: Services, held: Held, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, computes: bool) -> None:
     """A chunk takes an 8B model 40 s on a CPU, and it hears Stop only at the end of it."""
     monkeypatch.setattr(watchdog, "HUNG_AFTER", 0.01)
     monkeypatch.setattr(app_queue, "POLL_EVERY", 0.01)
-    view = opened(services, tmp_path)
+    view = opened(services, tmp_path, pages=12)
     engine = services.queue._engine
     held.gate.set(False)
-    held.computes = True
+    held.computes = computes
     services.choose_pages(view, "1-6")
     held.let(services.queue, 3)
     services.cancel_reading(view.document)
+    if not computes:
+        return wait_for(lambda: services.queue._engine is not engine)
     looks = held.looks
     wait_for(lambda: held.looks > looks + 20)  # each a hundredth of a second after the one before
     assert services.queue._engine is engine and services.queue.state == "ready"
     held.let_all(services.queue)
     assert services.queue.problems[view.document] == head_words.READING_CANCELLED and services.queue._engine is engine
-
-
-def test_one_that_does_nothing_is(services: Services, held: Held, tmp_path: Path,
-                                  monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watchdog, "HUNG_AFTER", 0.01)
-    monkeypatch.setattr(app_queue, "POLL_EVERY", 0.01)
-    view = opened(services, tmp_path)
-    engine = services.queue._engine
-    held.gate.set(False)
-    services.choose_pages(view, "1-6")
-    held.let(services.queue, 3)
-    services.cancel_reading(view.document)
-    wait_for(lambda: services.queue._engine is not engine)
-
-
-def test_words_of_what_is_waited_for() -> None:
-    assert wait_line(None) == ""
-    assert wait_line(waiting.Ahead("engine", "", 0, None)) == lines.FOR_ENGINE
-    assert wait_line(waiting.Ahead("answer", "A", 2, 90.0)) == (
-        "Waiting for an answer about “A”; 2 more in line before this · about 90 s left")
-    assert wait_line(waiting.Ahead("prefill", "A", 0, 0.01)) == "Waiting until “A” is read", "no time to speak of"
 
 
 def test_a_text_of_which_the_tokens_are_known_is_not_read_yet() -> None:
@@ -486,7 +437,7 @@ def test_a_text_of_which_the_tokens_are_known_is_not_read_yet() -> None:
 
 
 def test_an_answer_says_that_its_document_is_reopened(services: Services, held: Held, tmp_path: Path) -> None:
-    first, other = opened(services, tmp_path), TabView()
+    first, other = opened(services, tmp_path, pages=12), TabView()
     services.add(other, [(write_book(tmp_path, "b.txt", pages=3), "b.txt")])
     wait_for(lambda: phase(services, other) == "ready")
     held.gate.set(False)

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from little_books import PASSWORD, read_quickly, wait_for, write_book
+from little_books import PASSWORD, asked, opened, phase, read_quickly, wait_for, write_book
 
 from tests.scripted_engine import EngineScript, ScriptedEngine
 from triforce_core import EngineClient, EngineConfig, TriForceError
 from ui.app import engine_holder as chat_words
 from ui.app import engine_holder as watchdog
 from ui.app import folders as places
-from ui.app import jobs as head_words
 from ui.app import queue
 from ui.app.questions import ONE_AT_A_TIME
 from ui.app.queue import APP_ENDED
@@ -27,33 +26,15 @@ from ui.page import document_head
 from ui.page import engine as engine_words
 
 
-def opened(services: Services, tmp_path: Path, name: str = "a.txt", pages: int = 6) -> TabView:
-    view = TabView()
-    services.add(view, [(write_book(tmp_path, name, pages), name)])
-    wait_for(lambda: phase(services, view) == "ready")
-    return view
-
-
-def phase(services: Services, view: TabView) -> str:
-    entry = services.library.get(view.document)
-    return services.phase(entry) if entry else ""
-
-
-def finish(run) -> None:
-    wait_for(lambda: run.ended)
-
-
 def test_ask_and_keep(services: Services, tmp_path: Path) -> None:
     view = opened(services, tmp_path)
-    run = services.ask(view, "  How many ships?  ")
-    finish(run)
+    run = asked(services, view, "  How many ships?  ")
     wait_for(lambda: services.conversations.answers(view.conversation)[0].state == "done")
     (answer,) = services.conversations.answers(view.conversation)
     assert answer.text == run.accumulator.text and answer.token_ids and answer.question == "How many ships?"
     assert answer.result["figures"]["engine"] == "triforce"
     assert len(answer.result["page_shares"]) == 6
-    second = services.ask(view, "And then?")
-    finish(second)
+    second = asked(services, view, "And then?")
     # the first turn is in the history
     assert second.accumulator.figures().reused_tokens > run.accumulator.figures().reused_tokens
 
@@ -65,23 +46,10 @@ def test_stop_keeps_the_partial_answer(services: Services, tmp_path: Path, scrip
     wait_for(lambda: len(run.accumulator.text) > 20)
     services.stop(view)
     assert run.stopping or run.ended
-    finish(run)
+    wait_for(lambda: run.ended)
     assert run.state == "stopped"
     wait_for(lambda: services.conversations.answers(view.conversation)[0].state == "stopped")
     assert services.conversations.answers(view.conversation)[0].text == run.accumulator.text != ""
-
-
-def test_stop_while_waiting_never_starts(services: Services, tmp_path: Path, script: EngineScript) -> None:
-    view = opened(services, tmp_path)
-    script.triforce_tokens_per_second = 30
-    first = services.ask(view, "One?")
-    other = TabView(document=view.document)
-    second = services.ask(other, "Two?")
-    services.stop(other)
-    assert second.ended and not first.ended  # it need not wait until the engine comes to it
-    services.stop(view)
-    finish(first)
-    assert (first.state, second.state, second.accumulator.text) == ("stopped", "stopped", "")
 
 
 def test_one_answer_at_a_time_in_a_conversation(services: Services, tmp_path: Path, script: EngineScript) -> None:
@@ -93,16 +61,16 @@ def test_one_answer_at_a_time_in_a_conversation(services: Services, tmp_path: Pa
     services.stop(view)
 
 
-def test_a_dead_engine_costs_one_answer_only(services: Services, tmp_path: Path, script: EngineScript) -> None:
+@pytest.mark.parametrize(("fault", "words"), [("crash", "starts a new engine"), ("memory", "needed")])
+def test_a_fault_costs_one_answer_only(services: Services, tmp_path: Path, script: EngineScript, fault: str,
+                                       words: str) -> None:
     view = opened(services, tmp_path)
-    script.fault = "crash"
-    run = services.ask(view, "How many ships?")
-    finish(run)
-    assert run.state == "failed" and "starts a new engine" in run.error and len(run.accumulator.token_ids) >= 12
+    script.fault = fault
+    run = asked(services, view, "How many ships?")
+    assert run.state == "failed" and words in run.error and len(run.accumulator.token_ids) >= 12
     wait_for(lambda: services.conversations.answers(view.conversation)[0].state == "failed")
     assert services.conversations.answers(view.conversation)[0].text == run.accumulator.text
-    again = services.ask(view, "And now?")
-    finish(again)
+    again = asked(services, view, "And now?")
     assert again.state == "done"
 
 
@@ -115,16 +83,15 @@ def test_an_engine_that_hears_no_stop_is_ended(services: Services, tmp_path: Pat
     run = services.ask(view, "How many ships?")
     wait_for(lambda: not script.fault)  # it hangs
     services.stop(view)
-    finish(run)
+    wait_for(lambda: run.ended)
     assert run.state == "failed" and run.error == chat_words.ENGINE_HUNG and run.accumulator.text
-    again = services.ask(view, "And now?")
-    finish(again)
+    again = asked(services, view, "And now?")
     assert again.state == "done"
 
 
-@pytest.mark.parametrize("asked", [True, False], ids=["while it answers", "while it has nothing to do"])
+@pytest.mark.parametrize("busy", [True, False], ids=["while it answers", "while it has nothing to do"])
 def test_an_engine_whose_process_is_stopped_is_said_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                                asked: bool) -> None:
+                                                                busy: bool) -> None:
     monkeypatch.setattr(watchdog, "SILENT_LIMIT", 9)
     services = Services(places.make_folders(tmp_path / "home"), lambda config: EngineClient(
         config, factory="tests.worker.fake_engine:FakeEngine"), EngineConfig(), read_quickly)
@@ -133,8 +100,8 @@ def test_an_engine_whose_process_is_stopped_is_said_and_replaced(tmp_path: Path,
         view = TabView()
         services.add(view, [(write_book(tmp_path, "book.txt", 1, words=60), "book.txt")])
         wait_for(lambda: phase(services, view) in ("ready", "unsaved"))
-        run = services.ask(view, "slow" if asked else "How many?")
-        wait_for(lambda: run.accumulator.text if asked else run.ended)
+        run = services.ask(view, "slow" if busy else "How many?")
+        wait_for(lambda: run.accumulator.text if busy else run.ended)
         wait_for(lambda: services.queue.status)
         stopped = services.queue.status.pid
         os.kill(stopped, signal.SIGSTOP)
@@ -142,39 +109,14 @@ def test_an_engine_whose_process_is_stopped_is_said_and_replaced(tmp_path: Path,
         assert not notice.draw(view)
         wait_for(lambda: engine_words.SILENT_TITLE in notice.draw(view), 10.0)
         assert "has not answered for" in notice.draw(view)
-        if asked:
+        if busy:
             wait_for(lambda: run.ended, 20.0)
             assert run.state == "failed" and "had not answered" in run.error and run.accumulator.text
         wait_for(lambda: not psutil.pid_exists(stopped), 20.0)
-        again = services.ask(view, "And now?")
-        finish(again)
+        again = asked(services, view, "And now?")
         assert again.state == "done" and not notice.draw(view)
     finally:
         services.close()
-
-
-def test_running_out_of_memory_costs_one_answer_only(services: Services, tmp_path: Path, script: EngineScript) -> None:
-    view = opened(services, tmp_path)
-    script.fault = "memory"
-    run = services.ask(view, "How many ships?")
-    finish(run)
-    assert run.state == "failed" and "needed" in run.error and run.accumulator.text
-    again = services.ask(view, "And now?")
-    finish(again)
-    assert again.state == "done"
-
-
-def test_cancel_reading(services: Services, tmp_path: Path, script: EngineScript) -> None:
-    script.prefill_tokens_per_second, script.prefill_chunk = 200, 16
-    view = TabView()
-    services.add(view, [(write_book(tmp_path, "slow.txt"), "slow.txt")])
-    wait_for(lambda: phase(services, view) == "read")
-    services.cancel_reading(view.document)
-    wait_for(lambda: phase(services, view) == "problem", 1.0)
-    assert services.queue.problems[view.document] == head_words.READING_CANCELLED
-    script.prefill_tokens_per_second = 1e6
-    services.read(view.document)
-    wait_for(lambda: phase(services, view) == "ready")
 
 
 def test_too_long_asks_for_pages(services: Services, tmp_path: Path, script: EngineScript) -> None:
@@ -193,8 +135,7 @@ def test_too_long_asks_for_pages(services: Services, tmp_path: Path, script: Eng
         services.choose_pages(view, "3-99")
     services.choose_pages(view, "3-4")
     wait_for(lambda: phase(services, view) == "ready")
-    run = services.ask(view, "Anything?")
-    finish(run)
+    run = asked(services, view, "Anything?")
     assert run.first_page == 3 and len(run.accumulator.page_shares()) == 2
 
 
@@ -212,7 +153,7 @@ def test_password(services: Services, tmp_path: Path) -> None:
 def test_race_is_the_same_words_from_the_same_seed(services: Services, tmp_path: Path) -> None:
     view = opened(services, tmp_path)
     run = services.race(view, "How many ships?")
-    finish(run)
+    wait_for(lambda: run.ended)
     assert run.state == "done" and run.outcome["same"] and run.outcome["speedup"] > 1
     plain, fast = (lane.finished.stats for lane in run.accumulators)
     assert (plain.engine, fast.engine) == ("autoregressive", "triforce")
@@ -221,28 +162,16 @@ def test_race_is_the_same_words_from_the_same_seed(services: Services, tmp_path:
     assert services.conversations.race(view.document)["question"] == "How many ships?"
 
 
-def test_two_documents_take_turns(services: Services, tmp_path: Path) -> None:
-    one = opened(services, tmp_path, "one.txt", 3)
-    two = opened(services, tmp_path, "two.txt", 4)
-    assert phase(services, one) == "unsaved"  # the scripted engine keeps nothing on the disk
-    run = services.ask(one, "How many?")
-    finish(run)
-    assert run.state == "done" and phase(services, one) == "ready" and phase(services, two) == "unsaved"
-    assert services.queue.opened[one.document].restored
-
-
 def test_settings_are_kept_and_restart_the_engine_only_for_numbers(services: Services, tmp_path: Path) -> None:
     assert services.keep(Settings(temperature=0.7, max_new_tokens=8)) is False
     view = opened(services, tmp_path)
-    run = services.ask(view, "How many?")
-    finish(run)
+    run = asked(services, view, "How many?")
     assert len(run.accumulator.token_ids) == 8 and run.accumulator.finished.reason == "length"
     assert services.keep(Settings(dtype="float32")) is True
     wait_for(lambda: services.queue.config.dtype == "float32" and services.queue.state == "ready")
     assert services.keep(Settings(dtype="float32", mode="cpu")) is True
     wait_for(lambda: services.queue.config.mode == "cpu" and services.queue.state == "ready")
-    run = services.ask(view, "And now?")
-    finish(run)
+    run = asked(services, view, "And now?")
     assert run.state == "done"
 
 
@@ -259,8 +188,7 @@ def test_what_the_command_line_chose_the_settings_tab_cannot(tmp_path: Path, scr
 def test_unexpected_errors_become_a_sentence(services: Services, tmp_path: Path, monkeypatch) -> None:
     view = opened(services, tmp_path)
     monkeypatch.setattr(ScriptedEngine, "ask", lambda *_: (_ for _ in ()).throw(RuntimeError("secret document text")))
-    run = services.ask(view, "How many?")
-    finish(run)
+    run = asked(services, view, "How many?")
     assert run.state == "failed" and "RuntimeError" in run.error and "secret" not in run.error
 
 

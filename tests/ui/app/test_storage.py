@@ -15,7 +15,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from little_books import read_quickly, wait_for, write_book
+from little_books import asked, read_quickly, wait_for, write_book
 from running_app import ROOT, running
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
@@ -110,8 +110,7 @@ def test_a_question_on_a_full_disk_is_refused_in_words_and_blocks_nothing(servic
     assert kind == "error" and "full" in title and "--data-dir" in text
     assert services.runs.active() == []
     full["full"] = False
-    run = services.ask(view, "How many ships?")
-    wait_for(lambda: run.ended)
+    run = asked(services, view, "How many ships?")
     assert run.state == "done"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from little_books import wait_for, write_book
+from little_books import asked, phase, wait_for, write_book
 
 from tests.scripted_engine import EngineScript
 from triforce_core import SamplingParams, SpeculationConfig
@@ -74,7 +74,7 @@ def test_a_trial_opens_nothing(services: Services, view: TabView, tmp_path: Path
     document = services.library.document(view.document)
     selection = services.questions.selection(services.library.get(view.document))
     services.add(view, [(write_book(tmp_path, "other.txt", 3), "other.txt")])
-    wait_for(lambda: services.phase(services.library.get(view.document)) == "ready")
+    wait_for(lambda: phase(services, view) == "ready")
     assert document is not None and services.queue.open_key[0] == view.document
     run = services.queue.try_out(Request(selection, "Who?", SamplingParams(), (("", SpeculationConfig()),)),
                                  lambda: None)
@@ -90,6 +90,5 @@ def test_a_chat_model_is_not_tried(services: Services, suggestions: Suggestions,
     assert suggestions._next() is None
     monkeypatch.undo()
     assert suggestions._next() is not None
-    run = services.ask(view, "How many?")
-    wait_for(lambda: run.ended)
+    asked(services, view, "How many?")
     assert suggestions._next() is None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from little_books import wait_for, write_book
+from little_books import asked, wait_for, write_book
 
 from tests.scripted_engine import EngineScript
 from triforce_core import EvidenceClient
@@ -28,8 +28,7 @@ def answered(services: Services, tmp_path: Path, pages: str = "") -> list[dict]:
     wait_for(lambda: services.queue.open_key is not None)
     if pages:
         services.choose_pages(view, pages)
-    run = services.ask(view, "How many ships?")
-    wait_for(lambda: run.ended)
+    asked(services, view, "How many ships?")
     wait_for(lambda: services.conversations.answers(view.conversation)[0].state == "done")
     return services.conversations.answers(view.conversation)[0].result["support"]
 

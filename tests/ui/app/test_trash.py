@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from little_books import wait_for, write_book
+from little_books import asked, opened, wait_for, write_book
 
 from tests.scripted_engine import EngineScript, ScriptedEngine
 from triforce_core import EngineConfig, SnapshotStore
@@ -21,11 +21,8 @@ from ui.page.transcript import STOPPED, transcript
 @pytest.fixture
 def view(services: Services, tmp_path: Path) -> TabView:
     """A book is open in it, and one question was answered."""
-    view = TabView()
-    services.add(view, [(write_book(tmp_path, "book.txt", 4), "book.txt")])
-    wait_for(lambda: services.phase(services.library.get(view.document)) == "ready")
-    run = services.ask(view, "How many harbours?")
-    wait_for(lambda: run.ended)
+    view = opened(services, tmp_path, "book.txt", 4)
+    asked(services, view, "How many harbours?")
     return view
 
 
