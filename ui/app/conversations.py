@@ -120,9 +120,8 @@ class Conversations:
             copied = uuid.uuid4().hex
             self._database.write(
                 "insert into answers (id, conversation, created_at, question, text, token_ids, state, error, result,"
-                " parent) values (?,?,?,?,?,?,?,?,?,?)",
-                (copied, made.id, answer.created_at, answer.question, answer.text, json.dumps(answer.token_ids),
-                 answer.state, answer.error, json.dumps(answer.result | {"carried": True}), parent))
+                " parent) select ?, ?, created_at, question, text, token_ids, state, error, ?, ? from answers"
+                " where id = ?", (copied, made.id, json.dumps(answer.result | {"carried": True}), parent, answer.id))
             self._database.write("insert into traces select ?, trace from traces where answer = ?", (copied, answer.id))
             parent = copied
         self._change("update conversations set leaf = ? where id = ?", parent, made.id)

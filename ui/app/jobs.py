@@ -204,10 +204,9 @@ class Estimates:
         """Return what ``jobs``, the first of which is being done, amount to. opened: what is in the cache now."""
         if not jobs:
             return None
-        first, opened = jobs[0], jobs[0].selection or opened
-        seconds = [self._left(first)]
-        for job in jobs[1:]:
-            seconds.append(self._whole(job, opened))
+        first, seconds = jobs[0], list[float | None]()
+        for job in jobs:
+            seconds.append(self._seconds(job, opened, job is first))
             opened = job.selection or opened
         title = first.selection.document.title if first.selection else ""
         doing = "pause" if first.fate is Fate.PAUSE else "prefill" if first.opening else first.kind
@@ -224,32 +223,25 @@ class Estimates:
     def _mean(self) -> float | None:
         return sum(self._answers) / len(self._answers) if self._answers else None
 
-    def _left(self, job: Job) -> float | None:
-        """Return the seconds left of the job that is being done."""
-        if job.fate is Fate.PAUSE:
+    def _seconds(self, job: Job, opened: Selection | None, is_done: bool) -> float | None:
+        """Return the seconds that a job takes, or still takes where it is being done."""
+        here: float | None = None
+        if is_done and job.fate is Fate.PAUSE:
             return PAUSE_SECONDS
-        if job.opening:
-            return _total(self._opening(job), self._answer(job))
-        return self._writing(job.run) if job.run else None
-
-    def _whole(self, job: Job, opened: Selection | None) -> float | None:
+        if is_done and not job.opening:
+            return self._writing(job.run) if job.run else None
         if job.selection is None:
             return None
-        begun = self._opening(job)  # of a reading that was paused
-        here = 0.0 if job.selection.same(opened) else begun if begun is not None else self._prefill(job.selection)
-        return _total(here, self._answer(job))
-
-    def _opening(self, job: Job) -> float | None:
-        """Return the seconds left of a reading by its own report; behind the tokens it has yet to begin."""
-        if job.progress is None or job.selection is None:
-            return None
-        return _total(job.progress.eta_seconds,
-                      self._prefill(job.selection) if job.progress.stage == "tokenize" else 0.0)
-
-    def _answer(self, job: Job) -> float | None:
+        if not is_done and job.selection.same(opened):
+            here = 0.0
+        elif job.progress is not None:  # by its own report; behind the tokens it has yet to begin
+            here = _total(job.progress.eta_seconds,
+                          self._prefill(job.selection) if job.progress.stage == "tokenize" else 0.0)
+        elif not is_done:
+            here = self._prefill(job.selection)
         if job.kind == "prefill":
-            return 0.0
-        return None if self._mean is None or job.run is None else self._mean * max(1, len(job.run.lanes))
+            return here
+        return _total(here, None if self._mean is None or job.run is None else self._mean * max(1, len(job.run.lanes)))
 
     def _prefill(self, selection: Selection) -> float | None:
         if selection.text in self._again:

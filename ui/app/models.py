@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 from triforce_core import (
     CuratedModel,
@@ -65,17 +65,6 @@ def _choice(kept: Path) -> dict[str, Any]:
     return choice if isinstance(choice, dict) else {}
 
 
-class Errand(Protocol):
-    """A process that looks around: an ``EngineClient`` with another maker than the engine's."""
-
-    def check(self) -> Iterable[Any]: ...
-    def close(self) -> None: ...
-
-
-def send(config: EngineConfig, errand: str) -> Errand:
-    return EngineClient(config, factory=errand)
-
-
 class Models:
     """Models on this machine and on the hub. Public attributes are read by the page at any time; ``version`` grows
     whenever one changes. One errand at a time.
@@ -84,11 +73,12 @@ class Models:
     whether to download it. problem: why the last errand failed. refused: why the last wish is not done."""
 
     def __init__(self, kept: Path, config: Callable[[], EngineConfig],
-                 send: Callable[[EngineConfig, str], Errand] = send) -> None:
-        """kept: the file with the chosen model. config: returns how a model would run now."""
+                 send: Callable[..., EngineClient] = EngineClient) -> None:
+        """kept: the file with the chosen model. config: returns how a model would run now. send: makes the process
+        that runs an errand."""
         self._kept, self._config, self._send = kept, config, send
         self._lock = threading.Lock()
-        self._running: Errand | None = None
+        self._running: EngineClient | None = None
         self._agreed = 0  # bytes
         self._looked: float | None = None  # when ``found`` was filled last, by ``monotonic``
         self.version = 0
@@ -164,11 +154,11 @@ class Models:
                 return self._changed()
             self.errand, self.problem, self.progress = errand, "", None
             self.fetching = what if errand == FETCH else ""
-            running = self._running = self._send(config, errand)
+            running = self._running = self._send(config, factory=errand)
         self._changed()
         threading.Thread(target=self._run, args=(running, errand), name="models", daemon=True).start()
 
-    def _run(self, running: Errand, errand: str) -> None:
+    def _run(self, running: EngineClient, errand: str) -> None:
         problem, found, listed, offered = "", [], [], 0
         try:
             for event in running.check():

@@ -344,7 +344,9 @@ class Queue(EngineHolder):
             if waits:
                 job.selection = job.progress = None
                 self._wait_again(job)
-            return waits
+        if waits:
+            self.on_hold(run.document)
+        return waits
 
     def _wait_again(self, job: Job) -> None:
         job.fate, job.stage, job.part = Fate.GO_ON, "waiting", None
@@ -363,6 +365,8 @@ class Queue(EngineHolder):
         if job.kind == "trial":
             run.state = state
             return run.heard()
+        if job.kind == "answer" and job.selection is not None:
+            run.support = self._supported(job.selection, run.accumulator.text)
         run.error = why or run.error if state != "done" else ""  # a stop that came too late
         if state == "stopped" and self._closing.is_set():
             state, run.error = "failed", APP_ENDED
@@ -404,74 +408,54 @@ class Queue(EngineHolder):
             self._changed()
 
     def _do(self, job: Job) -> None:
-        if job.kind == "engine":
-            self._load_anew(job.config)
-        elif job.run is None or job.request is None:
-            self._prefill(job)
-        elif job.kind == "trial":
-            self._try(job, job.run, job.request)
-        else:
-            self._serve(job, job.run, job.request)
-
-    def _prefill(self, job: Job) -> None:
-        try:
-            self._open(job)
-        except Stopped:
-            if not self._goes_on(job):
-                self._not_read(job, READING_CANCELLED)
-        except TooLong:
-            pass  # the page shows the choice, from ``fits``
-        except Exception as error:
-            self._not_read(job, self._explain(error))
-
-    def _serve(self, job: Job, run: Run, request: Request) -> None:
-        """Answer or race: whatever happens, the run ends in one of its end states, or is queued anew."""
+        """Do a job: whatever happens, it ends in one of its end states, or is queued anew."""
         state: RunState = "done"
+        run, why = job.run, ""
         try:
-            run.state = "preparing"
-            self._open(job)
-            if not run.race and job.selection is not None:
-                self._index(job.selection)  # again: the process may have ended since, being idle
-            for lane in range(len(request.lanes)):
-                if lane:
-                    run.accumulators.append(Accumulator(run.ranges))
-                self._write(job, run, request, lane)
-                self._estimates.answered(time.time() - run.began_at)
-            if run.race:
-                run.outcome = race.compare(run.accumulators, self.model, [name for name, _ in request.lanes]) | {
-                    "ranges": run.ranges}
+            self._perform(job)
         except Stopped:
             if self._goes_on(job):
                 return
-            state = "stopped"
+            state, why = "stopped", "" if run else READING_CANCELLED
         except TooLong as error:
-            if self._waits_for_pages(job, run):
-                return self.on_hold(run.document)
-            state, run.error, run.fit = "failed", CHOOSE_PAGES_FIRST, error.fit
+            if run is None or self._waits_for_pages(job, run):
+                return  # the page shows the choice, from ``fits``
+            state, why, run.fit = "failed", CHOOSE_PAGES_FIRST, error.fit
         except Exception as error:
-            state, run.error, run.cause = "failed", self._explain(error), error.with_traceback(None)
-        if not run.race and job.selection is not None:
-            run.support = self._supported(job.selection, run.accumulator.text)
-        self._end(job, run, state)
+            state, why = "failed", self._explain(error)
+            if run is not None:
+                run.cause = error.with_traceback(None)
+            if isinstance(error, EngineDiedError):
+                self._add(Job("engine"))  # a new one, before it is asked for
+        if run is not None:
+            self._end(job, run, state, why)
+        elif why:
+            self._not_read(job, why)
 
-    def _try(self, job: Job, run: Run, request: Request) -> None:
-        """Write a trial, where its document still stands in the cache."""
-        state: RunState = "stopped"
-        try:
-            if job.selection is not None and job.selection.same(self._in_cache):
-                self._write(job, run, request, 0)
-                state = "done"
-        except Stopped:
-            pass
-        except Exception as error:  # nobody asked, so nobody hears of it
-            log.debug("a trial ended: %s", self._explain(error))
-        self._end(job, run, state)
-
-    def _explain(self, error: Exception) -> str:
-        text = super()._explain(error)
-        if isinstance(error, EngineDiedError):
-            self._add(Job("engine"))  # a new one, before it is asked for
-        return text
+    def _perform(self, job: Job) -> None:
+        """Do a job. Raises Stopped, TooLong, or what goes wrong."""
+        run, request, selection = job.run, job.request, job.selection
+        if job.kind == "engine":
+            return self._load_anew(job.config)
+        here = self._engine is not None and selection is not None and selection.same(self._in_cache)
+        if job.kind == "trial" and not here:
+            raise Stopped  # it opens nothing
+        if run is not None:
+            run.state = "preparing"
+        self._open(job)
+        if run is None or request is None or selection is None:
+            return
+        if job.kind == "answer":
+            self._index(selection)  # again: the process may have ended since, being idle
+        for lane in range(len(request.lanes)):
+            if lane:
+                run.accumulators.append(Accumulator(run.ranges))
+            self._write(job, run, request, lane)
+            if job.kind != "trial":
+                self._estimates.answered(time.time() - run.began_at)
+        if run.race:
+            run.outcome = race.compare(run.accumulators, self.model, [name for name, _ in request.lanes]) | {
+                "ranges": run.ranges}
 
     def _poll(self) -> None:
         while not self._closing.wait(POLL_EVERY):

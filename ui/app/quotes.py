@@ -1,4 +1,4 @@
-"""Quotations -> where they stand in the document, looked up by program. Pure.
+"""Quotations -> their places in the document, looked up by program. Pure.
 
 Both sides are compared in a normal form, in which case, white space, line breaks, hyphenation, ligatures and kinds of
 quotation marks and dashes do not count. A quotation is found where all of it stands, or else one run of at least 85 %
@@ -8,12 +8,11 @@ of it; what is shorter than 12 characters proves nothing and is not looked up.
 from __future__ import annotations
 
 import re
-import threading
 import unicodedata
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from math import ceil
 
@@ -49,9 +48,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Found:
-    """Where a quotation stands: every occurrence, as its places in the document's order (more than one where it crosses
-    a page break or leaves words out). share: of the quotation that was found, 1 if all of it. more: occurrences that
-    are not listed."""
+    """The occurrences of a quotation, each as its places in the document's order (more than one where it crosses a
+    page break or leaves words out). share: of the quotation that was found. more: occurrences that are not listed."""
 
     occurrences: tuple[tuple[Place, ...], ...]
     share: float
@@ -59,12 +57,12 @@ class Found:
 
 
 def spot(places: Sequence[Place]) -> str:
-    """Places as a click carries them: '3:120-188;4:0-20'."""
+    """Return places as a click carries them: '3:120-188;4:0-20'."""
     return ";".join(f"{place.page}:{place.start}-{place.end}" for place in places)
 
 
 def places(text: str) -> tuple[Place, ...]:
-    """What ``spot`` wrote; whatever else a click may carry gives ()."""
+    """Return the places that ``spot`` wrote; () for whatever else a click may carry."""
     found = [_SPOT.fullmatch(part) for part in text.split(";")]
     if len(found) > MOST or not all(found):
         return ()
@@ -97,7 +95,7 @@ class Normal:
         self.text = "".join(parts)
 
     def origin(self, start: int, end: int) -> tuple[int, int]:
-        """[start, end) of the normal form, not empty -> the same stretch of the text."""
+        """Return the stretch of the text that is [start, end) of the normal form, which is not empty."""
         return self._place(start)[0], self._place(end - 1)[1]
 
     def _place(self, index: int) -> tuple[int, int]:
@@ -118,7 +116,7 @@ class QuoteFinder:
         self._normal = Normal("\n".join(self._pages))
 
     def find(self, quotation: str) -> Found | None:
-        """None: it is not in the document."""
+        """Return where a quotation stands; None where it does not."""
         wanted = normal(quotation)
         if len(wanted) < LEAST:
             return None
@@ -128,7 +126,7 @@ class QuoteFinder:
         return self._with_gaps(quotation)
 
     def search(self, words: str, most: int) -> tuple[list[Place], int]:
-        """Where ``words`` stand, the first ``most`` (the beginning of each), and how often in all."""
+        """Return where ``words`` begin, the first ``most``, and how often they stand in all."""
         wanted = normal(words)
         if len(wanted) < 2:
             return [], 0
@@ -136,7 +134,7 @@ class QuoteFinder:
         return [self._places([run])[0] for run in ends], self._normal.text.count(wanted)
 
     def _runs(self, wanted: str) -> tuple[list[tuple[int, int]], float]:
-        """Where ``wanted`` stands, or the longest run of it that is long enough; [] if none is."""
+        """Return where ``wanted`` stands, or the longest run of it that is long enough; [] if none is."""
         text, size = self._normal.text, len(wanted)
         whole = [(at, at + size) for at in occurrences(text, wanted)]
         if whole:
@@ -156,7 +154,7 @@ class QuoteFinder:
         return sorted(run for run in runs if run[1] - run[0] == longest), longest / size
 
     def _with_gaps(self, quotation: str) -> Found | None:
-        """A quotation that leaves words out ("..."): its parts in order, each within a page of the one before."""
+        """Return where a quotation with "..." stands: its parts in order, each within a page of the one before."""
         parts = [part for part in map(normal, _ELLIPSIS.split(" ".join(quotation.split()))) if part]
         found = [self._runs(part) for part in parts if len(part) >= LEAST]
         if len(parts) < 2 or not found or not all(runs for runs, _ in found):
@@ -178,7 +176,7 @@ class QuoteFinder:
         return Found(tuple(chains), covered / sum(map(len, parts))) if chains else None
 
     def _page(self, index: int) -> int:
-        """Page number (from 0) of a character of the normal form."""
+        """Return the page number (from 0) of a character of the normal form."""
         return bisect_right(self._starts, self._normal.origin(index, index + 1)[0]) - 1
 
     def _places(self, runs: Sequence[tuple[int, int]]) -> tuple[Place, ...]:
@@ -198,35 +196,22 @@ class QuoteFinders:
     """The finders of the documents that were looked in last. Thread-safe."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, tuple[Document, QuoteFinder]] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def of(self, document: Document, key: str) -> QuoteFinder:
-        """key: of the document in the library; another text under the same key has a finder of its own."""
-        known = self._known.get(key)
-        if known is None or known[0] is not document:
-            known = document, QuoteFinder(document)  # unlocked: a long document takes a while
-        with self._lock:
-            self._known[key] = known
-            self._known.move_to_end(key)
-            if len(self._known) > KEPT_DOCUMENTS:
-                self._known.popitem(last=False)
-        return known[1]
+        self.of = lru_cache(KEPT_DOCUMENTS)(QuoteFinder)
 
 
 def normal(text: str) -> str:
-    """The normal form of a quotation, without the punctuation around it."""
+    """Return the normal form of a quotation, without the punctuation around it."""
     return Normal(unicodedata.normalize("NFC", text)).text.strip(_EDGES)
 
 
 def quotations(text: str) -> Iterator[tuple[int, int]]:
-    """[start, end) of what stands between quotation marks."""
+    """Yield [start, end) of each stretch between quotation marks."""
     for match in _QUOTATION.finditer(text):
         yield match.span(match.lastindex or 0)
 
 
 def _lower(text: str) -> str:
-    """Lower case of the same length (a few letters would become two)."""
+    """Return lower case of the same length (a few letters would become two)."""
     lowered = text.lower()
     return lowered if len(lowered) == len(text) else "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
 
@@ -243,7 +228,7 @@ def _changed(match: re.Match[str], text: str) -> str:
 
 
 def occurrences(text: str, wanted: str, most: int = MOST) -> list[int]:
-    """Where ``wanted`` begins, the first ``most``."""
+    """Return where ``wanted`` begins, the first ``most``."""
     found: list[int] = []
     at = text.find(wanted)
     while at >= 0 and len(found) < most:

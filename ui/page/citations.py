@@ -167,7 +167,7 @@ class Citations:
     def _checked(self, document: Document, key: str) -> _Checked:
         known = self._documents.get(key)
         if known is None or known.document is not document:
-            known = _Checked(document, self._finders.of(document, key))
+            known = _Checked(document, self._finders.of(document))
         with self._lock:
             self._documents[key] = known
             self._documents.move_to_end(key)

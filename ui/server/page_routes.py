@@ -66,8 +66,8 @@ def routes(services: Services) -> list[Route]:
         found = _asked(services, request)
         if isinstance(found, Response):
             return found
-        entry, document, _ = found
-        finder = services.finders.of(document, entry.id)
+        _, document, _ = found
+        finder = services.finders.of(document)
         hits, total = finder.search(request.query_params.get("words", "")[:500], MOST_HITS)
         listed = []
         for hit in hits:

@@ -73,9 +73,9 @@ class Errands:
         self.says: dict[str, list[Any]] = {LOOK: [BUILTIN, BIG, HUGE], OFFER: [THE_OFFER],
                                            FETCH: [THE_OFFER, LoadProgress("Fetching model.safetensors: 1.0 GB", 0.25)]}
 
-    def __call__(self, config: EngineConfig, errand: str) -> Errands._One:
-        self.sent.append((errand, config))
-        return Errands._One(self, errand)
+    def __call__(self, config: EngineConfig, factory: str) -> Errands._One:
+        self.sent.append((factory, config))
+        return Errands._One(self, factory)
 
     class _One:
         def __init__(self, errands: Errands, errand: str) -> None:

@@ -208,10 +208,10 @@ def test_one_long_document_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Normal, "__init__", make_slowly)
     finders = QuoteFinders()
     with ThreadPoolExecutor(2) as pool:
-        pool.submit(finders.of, document("long"), "a")
+        pool.submit(finders.of, document("long"))
         try:
             assert slow.wait(10)
-            assert pool.submit(finders.of, document(KEEPER), "b").result(timeout=10).find(KEEPER)
+            assert pool.submit(finders.of, document(KEEPER)).result(timeout=10).find(KEEPER)
         finally:
             let.set()
 
