@@ -75,6 +75,11 @@ def test_one_of_several_versions_and_boxes_once(tmp_path: Path) -> None:
     assert text(tmp_path, f"<w:p><w:r>{only}</w:r></w:p>") == "Fallen back."
 
 
+def test_a_drop_cap_in_a_box_leaves_what_stands_around_it(tmp_path: Path) -> None:
+    box = f"<w:txbxContent><w:p><w:pPr><w:framePr w:dropCap='drop'/></w:pPr>{run('T')}</w:p></w:txbxContent>"
+    assert text(tmp_path, f"<w:p><w:r>{box}</w:r>{run('After.')}</w:p>") == "After.\n\nT"
+
+
 def test_embedded_parts(tmp_path: Path) -> None:
     names = ("c.html", "n.docx", "m.mht", "x.rtf")
     body = paragraph("Before.") + "".join(f"<w:altChunk r:id='{name}'/>" for name in names)
@@ -129,7 +134,8 @@ def test_lists_count_as_they_say(tmp_path: Path) -> None:
     numbering = part("numbering", f"<w:abstractNum w:abstractNumId='0'>{level(0, 'decimal', '%1.')}"
                      f"{level(1, 'lowerLetter', '%1.%2)')}</w:abstractNum><w:abstractNum w:abstractNumId='1'>"
                      f"{level(0, 'bullet', '')}</w:abstractNum><w:num w:numId='1'><w:abstractNumId w:val='0'/></w:num>"
-                     "<w:num w:numId='2'><w:abstractNumId w:val='1'/></w:num>")
+                     "<w:num w:numId='2'><w:abstractNumId w:val='1'/><w:lvlOverride w:ilvl='0'><w:lvl w:ilvl='0'>"
+                     "<w:numFmt w:val='decimal'/></w:lvl></w:lvlOverride></w:num>")
 
     def item(words: str, key: int, depth: int = 0) -> str:
         return paragraph(words, f"<w:pPr><w:numPr><w:ilvl w:val='{depth}'/><w:numId w:val='{key}'/></w:numPr></w:pPr>")

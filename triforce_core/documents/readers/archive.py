@@ -7,12 +7,15 @@ import posixpath
 import zipfile
 import zlib
 from collections.abc import Callable
+from functools import lru_cache
+from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
 from ...errors import DamagedDocumentError, DocumentTooLargeError, EncryptedDocumentError
 from .source import Source
 
 _SMALL = 1 << 20  # below this, a high ratio is harmless
+_BLOCK = 3  # depth of a paragraph in <document><body>
 _ENTRY_BYTES = 1024  # that one part may take in the directory: its name, and what else is said of it
 
 
@@ -98,23 +101,30 @@ class GuardedZip:
             raise self._bomb("a part larger than it says", "honest sizes")
         return data
 
+    def xml(self, name: str, problems: list[DamagedDocumentError] | None = None) -> Element:
+        """Return the root element of a part, as ``parse_xml`` does."""
+        return parse_xml(self.read(name), self._source, problems)
+
+    def xml_if_any(self, name: str) -> Element:
+        """Return the root element of a part, or an empty element if the file has no such part."""
+        return self.xml(name) if name in self.names else Element("")
+
     def _bomb(self, what: str, allowed: str) -> DocumentTooLargeError:
         return DocumentTooLargeError(
             f"{self._source.name} holds {what} (a zip bomb?)", allowed=allowed, remedy="Do not trust this file."
         )
 
 
-def parse_xml(
-    data: bytes,
-    source: Source,
-    start: Callable[[str, dict[str, str]], None],
-    end: Callable[[str], None] | None = None,
-    text: Callable[[str], None] | None = None,
-) -> None:
-    """Calls back for every element; names are "namespace local". No document types, so no entities; limited depth."""
+def parse_xml(data: bytes, source: Source, problems: list[DamagedDocumentError] | None = None,
+              block: Callable[[Element], None] | None = None) -> Element:
+    """Return the root element; elements and attributes are named without their namespaces.
+
+    Document types are refused, so there are no entities, and depth is limited. block: called with each grandchild of
+    the root, which is then emptied, so that no long document is held as a tree. Raises DamagedDocumentError for
+    malformed XML, or adds the error to ``problems`` and returns what could be read."""
     parser = expat.ParserCreate(namespace_separator=" ")
     parser.buffer_text = True
-    depth = 0
+    builder, root, depth = TreeBuilder(), Element(""), 0
 
     def forbid(*_: object) -> None:
         raise DamagedDocumentError(
@@ -122,45 +132,42 @@ def parse_xml(
             remedy="Do not trust this file; save it anew in the program that made it.",
         )
 
-    def opened(name: str, attributes: dict[str, str]) -> None:
-        nonlocal depth
+    def start(name: str, attributes: dict[str, str]) -> None:
+        nonlocal root, depth
         depth += 1
         if depth > source.limits.xml_depth:
             raise DocumentTooLargeError(f"{source.name} nests its XML deeper than {source.limits.xml_depth} levels")
-        start(name, attributes)
+        found = builder.start(_local(name), {_local(key): value for key, value in attributes.items()})
+        root = found if depth == 1 else root
 
-    def closed(name: str) -> None:
+    def end(name: str) -> None:
         nonlocal depth
+        ended = builder.end(_local(name))
+        if depth == _BLOCK and block is not None:
+            block(ended)
+            ended.clear()
         depth -= 1
-        if end is not None:
-            end(name)
 
     parser.StartDoctypeDeclHandler = forbid
     parser.EntityDeclHandler = forbid
-    parser.StartElementHandler = opened
-    parser.EndElementHandler = closed
-    if text is not None:
-        parser.CharacterDataHandler = text
+    parser.StartElementHandler = start
+    parser.EndElementHandler = end
+    parser.CharacterDataHandler = builder.data
     try:
-        parser.Parse(data, True)
-    except (expat.ExpatError, LookupError) as problem:  # LookupError: an encoding that nobody knows
-        raise damaged(source, "its XML is malformed") from problem
+        try:
+            parser.Parse(data, True)
+        except (expat.ExpatError, LookupError) as problem:  # LookupError: an encoding that nobody knows
+            raise damaged(source, "its XML is malformed") from problem
+    except DamagedDocumentError as problem:
+        if problems is None:
+            raise
+        problems.append(problem)
+    return root
 
 
-def elements(data: bytes, source: Source) -> list[tuple[str, dict[str, str], str]]:
-    """Return (name, attributes, words directly in it) of every element, in the order in which they begin."""
-    found: list[tuple[str, dict[str, str], list[str]]] = []
-    around: list[int] = []
-
-    def start(name: str, attributes: dict[str, str]) -> None:
-        around.append(len(found))
-        found.append((name, attributes, []))
-
-    def end(_: str) -> None:
-        around.pop()
-
-    parse_xml(data, source, start, end, lambda words: found[around[-1]][2].append(words))
-    return [(name, attributes, "".join(words)) for name, attributes, words in found]
+@lru_cache(4096)
+def _local(name: str) -> str:
+    return name.rpartition(" ")[2]
 
 
 def resolve(folder: str, reference: str) -> str:

@@ -3,121 +3,114 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
+from xml.etree.ElementTree import Element
 
-from .archive import GuardedZip, elements
-from .source import Source
+from .html_tree import numeral
 
-_STYLES, _NUMBERING = "word/styles.xml", "word/numbering.xml"
 _HEADING_ID = re.compile(r"[Hh]eading\s?([1-6])")  # where a file has no styles.xml
 _HEADING_NAME = re.compile(r"heading ([1-9])", re.IGNORECASE)  # so named in every language; the ids are translated
+OFF = ("0", "false", "off", "none")
 _DEEPEST = 20  # styles based on one another
-_ROMAN = ((1000, "m"), (900, "cm"), (500, "d"), (400, "cd"), (100, "c"), (90, "xc"), (50, "l"), (40, "xl"), (10, "x"),
-          (9, "ix"), (5, "v"), (4, "iv"), (1, "i"))
 _PLACE = re.compile(r"%([1-9])")
 
 
-def local(name: str) -> str:
-    """A name without its namespace."""
-    return name.rpartition(" ")[2]
+def value(element: Element, path: str = ".", name: str = "val") -> str:
+    """Return an attribute of the first element at a path; "" if there is none."""
+    found = element.find(path)
+    return "" if found is None else found.get(name, "")
 
 
-def value(attributes: dict[str, str], wanted: str = "val") -> str:
-    return next((text for name, text in attributes.items() if local(name) == wanted), "")
+def is_on(element: Element, path: str) -> bool:
+    """Return whether a property is there and not switched off."""
+    found = element.find(path)
+    return found is not None and found.get("val", "") not in OFF
 
 
-def is_on(attributes: dict[str, str]) -> bool:
-    return value(attributes) not in ("0", "false", "off", "none")
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 7 else 0
 
 
-@dataclass
+@dataclass(frozen=True)
 class Style:
-    name: str = ""
-    based_on: str = ""
-    outline: int | None = None
+    """level: of a heading, from 1; 0 for the document's title; None for other paragraphs. list: the id of the list that
+    a paragraph is an item of, "" for none; depth: in that list, from 0."""
+
+    level: int | None = None
     hidden: bool = False
-    numbering: str = ""  # the list that its paragraphs belong to
+    list: str = ""
     depth: int = 0
 
 
-@dataclass
 class Styles:
-    known: dict[str, Style] = field(default_factory=dict)
+    """The styles of word/styles.xml by their ids."""
 
-    def level(self, key: str) -> int | None:
-        """Of a heading, from 1; 0 for the document's title; None: it is none."""
-        if key not in self.known:
+    def __init__(self, root: Element) -> None:
+        self._elements = {style.get("styleId", ""): style for style in root.iter("style")}
+        self._resolved: dict[str, Style] = {}
+
+    def resolved(self, key: str) -> Style:
+        """Return a style with what it takes over from those that it is based on."""
+        if key not in self._resolved:
+            self._resolved[key] = self._resolve(key)
+        return self._resolved[key]
+
+    def _resolve(self, key: str) -> Style:
+        if key not in self._elements:
             found = _HEADING_ID.fullmatch(key)
-            return int(found[1]) if found else None
-        for style in self._chain(key):
-            if found := _HEADING_NAME.fullmatch(style.name):
-                return int(found[1])
-            if style.name.lower() == "title":
-                return 0
-            if style.outline is not None:
-                return style.outline + 1 if style.outline < 9 else None
-        return None
-
-    def hidden(self, key: str) -> bool:
-        return any(style.hidden for style in self._chain(key))
-
-    def numbering(self, key: str) -> tuple[str, int] | None:
-        return next(((style.numbering, style.depth) for style in self._chain(key) if style.numbering), None)
-
-    def _chain(self, key: str) -> list[Style]:
-        found: list[Style] = []
-        while key in self.known and len(found) < _DEEPEST:
-            found.append(self.known[key])
-            key = found[-1].based_on
-        return found
+            return Style(int(found[1]) if found else None)
+        chain: list[Element] = []
+        while key in self._elements and len(chain) < _DEEPEST:
+            chain.append(self._elements[key])
+            key = value(chain[-1], "basedOn")
+        hidden = any(is_on(style, "rPr/vanish") for style in chain)
+        listed = next((style for style in chain if value(style, "pPr/numPr/numId")), Element(""))
+        return Style(_level(chain), hidden, value(listed, "pPr/numPr/numId"),
+                     min(_number(value(listed, "pPr/numPr/ilvl")), 8))
 
 
-def read_styles(archive: GuardedZip, source: Source) -> Styles:
-    styles = Styles()
-    style = Style()
-    for name, attributes, _ in elements(archive.read(_STYLES), source) if _STYLES in archive.names else ():
-        tag = local(name)
-        if tag == "style":
-            style = styles.known.setdefault(value(attributes, "styleId"), Style())
-        elif tag == "name":
-            style.name = value(attributes)
-        elif tag == "basedOn":
-            style.based_on = value(attributes)
-        elif tag == "outlineLvl":
-            style.outline = _number(value(attributes))
-        elif tag == "vanish":
-            style.hidden = is_on(attributes)
-        elif tag == "numId":
-            style.numbering = value(attributes)
-        elif tag == "ilvl":
-            style.depth = min(_number(value(attributes)), 8)
-    return styles
+def _level(chain: Sequence[Element]) -> int | None:
+    for style in chain:
+        name, outline = value(style, "name"), style.find("pPr/outlineLvl")
+        if found := _HEADING_NAME.fullmatch(name):
+            return int(found[1])
+        if name.lower() == "title":
+            return 0
+        if outline is not None:
+            return level + 1 if (level := _number(value(outline))) < 9 else None
+    return None
 
 
-@dataclass
-class Level:
-    """Of a list: how its numbers look ("%1.%2."), and where they begin."""
+@dataclass(frozen=True)
+class _Level:
+    """How the numbers of one level of a list look ("%1.%2."), and where they begin."""
 
     kind: str = "decimal"
     text: str = "%1."
     start: int = 1
 
 
-@dataclass
 class Numbering:
-    """levels: of each list. counts: how far each has come; lists of one kind count on."""
+    """The lists of word/numbering.xml, and how far each has come; lists of one kind count on."""
 
-    lists: dict[str, str] = field(default_factory=dict)  # numId -> abstractNumId
-    levels: dict[str, dict[int, Level]] = field(default_factory=dict)
-    counts: dict[str, list[int | None]] = field(default_factory=dict)
+    def __init__(self, root: Element) -> None:
+        self._lists = {number.get("numId", ""): value(number, "abstractNumId") for number in root.iter("num")}
+        self._levels = {
+            kind.get("abstractNumId", ""): {min(_number(level.get("ilvl", "")), 8): _read_level(level)
+                                            for level in kind.iter("lvl")}
+            for kind in root.iter("abstractNum")
+        }
+        self._counts: dict[str, list[int | None]] = {}
 
     def mark(self, key: str, depth: int) -> str:
-        """What stands before the next item: "- ", "2.1 "."""
-        kind = self.lists.get(key, "")
-        level = self.levels.get(kind, {}).get(depth)
+        """Return what stands before the next item of a list: "-", "2.1"."""
+        kind = self._lists.get(key, "")
+        levels = self._levels.get(kind, {})
+        level = levels.get(depth)
         if level is None or level.kind == "bullet":
-            return "- "
-        counts = self.counts.setdefault(kind, [None] * 9)
+            return "-"
+        counts = self._counts.setdefault(kind, [None] * 9)
         last = counts[depth]
         counts[depth] = level.start if last is None else last + 1
         counts[depth + 1 :] = [None] * (8 - depth)
@@ -126,54 +119,13 @@ class Numbering:
 
         def number(found: re.Match[str]) -> str:
             place = int(found[1]) - 1
-            below = self.levels[kind].get(place, Level())
-            count = counts[place]
-            return _written(below.start if count is None else count, below.kind)
+            other, count = levels.get(place, _Level()), counts[place]
+            return numeral(other.start if count is None else count, other.kind)
 
-        text = _PLACE.sub(number, level.text[:40]).strip()
-        return f"{text} " if text else ""
+        return _PLACE.sub(number, level.text[:40]).strip()
 
 
-def read_numbering(archive: GuardedZip, source: Source) -> Numbering:
-    numbering = Numbering()
-    kind, key, level = "", "", Level()
-    for name, attributes, _ in elements(archive.read(_NUMBERING), source) if _NUMBERING in archive.names else ():
-        tag = local(name)
-        if tag == "abstractNum":
-            kind = value(attributes, "abstractNumId")
-        elif tag == "num":
-            key = value(attributes, "numId")
-        elif tag == "abstractNumId":
-            numbering.lists[key] = value(attributes)
-        elif tag == "lvl" and not key:
-            level = Level()
-            numbering.levels.setdefault(kind, {})[min(_number(value(attributes, "ilvl")), 8)] = level
-        elif tag == "numFmt":
-            level.kind = value(attributes)
-        elif tag == "lvlText" and not key:
-            level.text = value(attributes)
-        elif tag == "start" and not key:
-            level.start = _number(value(attributes))
-    return numbering
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 7 else 0
-
-
-def _written(number: int, kind: str) -> str:
-    if kind in ("lowerLetter", "upperLetter") and number > 0:
-        letters = chr(ord("a") + (number - 1) % 26) * ((number - 1) // 26 + 1)
-        return letters[:4].upper() if kind == "upperLetter" else letters[:4]
-    if kind in ("lowerRoman", "upperRoman") and 0 < number < 4000:
-        return roman(number).upper() if kind == "upperRoman" else roman(number)
-    return str(number)
-
-
-def roman(number: int) -> str:
-    """1-3999, in small letters."""
-    letters = ""
-    for size, name in _ROMAN:
-        letters += name * (number // size)
-        number %= size
-    return letters
+def _read_level(element: Element) -> _Level:
+    given = {field: found.get("val", "") for field, tag in (("kind", "numFmt"), ("text", "lvlText"), ("start", "start"))
+             if (found := element.find(tag)) is not None}
+    return _Level(given.get("kind", "decimal"), given.get("text", "%1."), _number(given.get("start", "1")))

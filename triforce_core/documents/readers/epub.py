@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 from ...errors import DamagedDocumentError, EncryptedDocumentError, UnknownFormatError
 from ..sections import first_places, placed, split_sections
-from .archive import GuardedZip, damaged, elements, resolve
+from .archive import GuardedZip, damaged, resolve
 from .epub_contents import contents
 from .html import SCRIPT_LOST, decode_html, html_text
 from .html_notes import Links
@@ -16,7 +16,6 @@ from .source import Heading, Raw, RawPage, Source
 from .unread import Unread
 
 _FONT_SCRAMBLING = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
-_DUBLIN_CORE = "http://purl.org/dc/elements/1.1/"
 _NCX = "application/x-dtbncx+xml"
 _HEAD = 4096
 
@@ -111,10 +110,9 @@ def _part(folder: str, reference: str) -> str:
 def _refuse_drm(archive: GuardedZip, source: Source) -> None:
     if "META-INF/rights.xml" not in archive.names and "META-INF/encryption.xml" not in archive.names:
         return
-    encryption = archive.read("META-INF/encryption.xml") if "META-INF/encryption.xml" in archive.names else b"<none/>"
-    methods = [attributes.get("Algorithm", "") for name, attributes, _ in elements(encryption, source)
-               if name.endswith(" EncryptionMethod")]
-    if any(method not in _FONT_SCRAMBLING for method in methods) or "META-INF/rights.xml" in archive.names:
+    methods = archive.xml_if_any("META-INF/encryption.xml").iter("EncryptionMethod")
+    locked = any(method.get("Algorithm") not in _FONT_SCRAMBLING for method in methods)
+    if locked or "META-INF/rights.xml" in archive.names:
         raise EncryptedDocumentError(
             f"{source.name} is locked by copy protection (DRM), which no password opens",
             remedy="Use a copy without DRM.",
@@ -122,9 +120,7 @@ def _refuse_drm(archive: GuardedZip, source: Source) -> None:
 
 
 def _package_name(archive: GuardedZip, source: Source) -> str:
-    found = [resolve("", attributes["full-path"])
-             for name, attributes, _ in elements(archive.read("META-INF/container.xml"), source)
-             if name.endswith(" rootfile") and "full-path" in attributes]
+    found = [resolve("", file.get("full-path", "")) for file in archive.xml("META-INF/container.xml").iter("rootfile")]
     if not found or found[0] not in archive.names:
         raise damaged(source, "it does not say where its book is")
     return found[0]
@@ -133,24 +129,22 @@ def _package_name(archive: GuardedZip, source: Source) -> str:
 def _spine(archive: GuardedZip, package: str, source: Source) -> tuple[str, str, list[str], str]:
     """The book's title, its language, the names of its chapters in reading order, and of its table of contents ("":
     none)."""
+    root = archive.xml(package)
     items: dict[str, str] = {}
-    navigations: set[str] = set()
-    order: list[str] = []
-    said = {"title": "", "language": ""}  # of each the first
     listings: list[str] = []
-    for name, attributes, words in elements(archive.read(package), source):
-        local = name.rpartition(" ")[2]
-        navigation = "nav" in attributes.get("properties", "").split()
-        if local == "item" and (navigation or attributes.get("media-type") == _NCX):
-            listings.insert(0 if navigation else len(listings), attributes.get("href", ""))
-        if local == "item" and navigation:
-            navigations.add(attributes.get("id", ""))
-        elif local == "item":
-            items[attributes.get("id", "")] = attributes.get("href", "")
-        elif local == "itemref":
-            order.append(attributes.get("idref", ""))
-        elif name == f"{_DUBLIN_CORE} {local}" and local in said:
-            said[local] = said[local] or words.strip()
+    navigations: set[str] = set()
+    for item in root.iter("item"):
+        key, file = item.get("id", ""), item.get("href", "")
+        navigation = "nav" in item.get("properties", "").split()
+        if navigation or item.get("media-type") == _NCX:
+            listings.insert(0 if navigation else len(listings), file)
+        if navigation:
+            navigations.add(key)
+        else:
+            items[key] = file
+    order = [reference.get("idref", "") for reference in root.iter("itemref")]
+    title, language = (next((words for found in root.iter(name) if (words := (found.text or "").strip())), "")
+                       for name in ("title", "language"))
     folder = posixpath.dirname(package)
     # What leads nowhere stays in the list, so that it is missed.
     chapters = [_part(folder, items.get(key, "")) or key for key in order if key not in navigations]
@@ -158,4 +152,4 @@ def _spine(archive: GuardedZip, package: str, source: Source) -> tuple[str, str,
     if not chapters:
         raise damaged(source, "it names no chapters")
     listing = _part(folder, listings[0]) if listings else ""
-    return said["title"], said["language"], chapters, listing
+    return title, language, chapters, listing

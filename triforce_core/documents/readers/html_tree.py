@@ -9,6 +9,7 @@ import html
 import re
 from collections import Counter
 from collections.abc import Iterator
+from string import ascii_lowercase
 
 from justhtml import JustHTML
 from justhtml.dom import Node, Text
@@ -21,6 +22,8 @@ _SELF_CLOSED = re.compile(r"""<([A-Za-z][\w:.-]*+)((?:[^<>"']|"[^"<]*"|'[^'<]*')
 _CDATA = re.compile(r"<!\[CDATA\[((?:[^\]]|\](?!\]>))*+)(\]\]>)?")  # one that is open to the end is read once
 VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())
 _HEAD = 4096
+_ROMAN = ((1000, "m"), (900, "cm"), (500, "d"), (400, "cd"), (100, "c"), (90, "xc"), (50, "l"), (40, "xl"), (10, "x"),
+          (9, "ix"), (5, "v"), (4, "iv"), (1, "i"))
 
 
 def parse(markup: str) -> Node:
@@ -122,3 +125,17 @@ def _without_unclosed(markup: str) -> str:
     if not unclosed:
         return markup
     return _HIDING_TAG.sub(lambda found: "" if found[2].lower() in unclosed else found[0], markup)
+
+
+def numeral(number: int, kind: str) -> str:
+    """Return a number as lists write it. kind: "lowerLetter", "upperRoman" (Word), "loweralpha" (docutils) and the
+    like; digits for all others, and for numbers that they cannot write."""
+    written = str(number)
+    if kind[5:].lower() in ("letter", "alpha") and number > 0:
+        written = (ascii_lowercase[(number - 1) % 26] * ((number - 1) // 26 + 1))[:4]
+    elif kind[5:].lower() == "roman" and 0 < number < 4000:
+        written = ""
+        for size, letters in _ROMAN:
+            written += letters * (number // size)
+            number %= size
+    return written.upper() if kind.startswith("upper") else written

@@ -10,7 +10,6 @@ import re
 import warnings
 from collections import defaultdict
 from dataclasses import replace
-from string import ascii_lowercase
 from typing import Any, ClassVar
 
 from docutils import frontend, nodes, utils
@@ -18,9 +17,8 @@ from docutils.parsers.rst import Directive, Parser, directives, languages, roles
 from docutils.statemachine import StringList
 from justhtml.dom import Node
 
-from .docx_styles import roman
 from .html import HtmlText, html_text
-from .html_tree import Builder
+from .html_tree import Builder, numeral
 from .plain_text import decode_text, text_raw
 from .source import Raw, Source
 
@@ -220,7 +218,8 @@ class _Writer:
     def _enumerated_list(self, node: nodes.Element) -> None:
         self.tree.open("ol")
         for number, item in enumerate(node.children, int(node.get("start", 1))):
-            self.children(item, "li", {"data-mark": _marker(node, number)})
+            written = numeral(number, node.get("enumtype", "arabic"))
+            self.children(item, "li", {"data-mark": f"{node.get('prefix', '')}{written}{node.get('suffix', '.')}"})
         self.tree.close("ol")
 
     def _classifier(self, node: nodes.Element) -> None:
@@ -285,14 +284,3 @@ class _Writer:
 
     def _citation_reference(self, node: nodes.Element) -> None:
         self.tree.text(f"[{node.astext()}]")
-
-
-def _marker(node: nodes.Element, number: int) -> str:
-    kind = node.get("enumtype", "arabic")
-    name = str(number)
-    if kind.endswith("alpha") and number <= len(ascii_lowercase):
-        name = ascii_lowercase[number - 1]
-    elif kind.endswith("roman"):
-        name = roman(min(number, 999))
-    name = name.upper() if kind.startswith("upper") else name
-    return f"{node.get('prefix', '')}{name}{node.get('suffix', '.')}"
