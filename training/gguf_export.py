@@ -28,7 +28,7 @@ from triforce_core.bench.grow import SHAPES
 from triforce_core.bench.shapes import TARGETS
 from triforce_core.gguf.types import BY_NUMBER
 from triforce_core.model import ModelConfig, read_config
-from triforce_core.model.gguf_weights import INT8_KEY, stored_name
+from triforce_core.model.gguf_checkpoint import stored_name
 from triforce_core.model.grown import GrownWeights, Shape, grown_config, published_names
 from triforce_core.tokenizer.gguf_vocabulary import PROMPT_KEY
 
@@ -151,7 +151,7 @@ def export(folder: Path, path: Path, kind: str) -> None:
     out = writer(path, raw)
     _add_builtin_words(out, f"TriForce built-in {folder.name}")
     if kind == "Q8_0":
-        out.add_bool(INT8_KEY, True)
+        out.add_bool(True)
     for name, data in stored.items():
         scale = stored.get(f"{name}.scale")
         if name.endswith(".scale"):

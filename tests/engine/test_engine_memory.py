@@ -59,7 +59,7 @@ def tensors(thing: Any) -> Iterator[torch.Tensor]:
 
 
 def weight_bytes(model: Any) -> int:
-    held = tensors([model.layers, model._embedding, model._head])
+    held = tensors([model.layers, model.weights.embedding, model.weights.head])
     storages = {one.untyped_storage().data_ptr(): one.numel() * one.element_size() for one in held}
     return sum(storages.values())
 

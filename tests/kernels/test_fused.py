@@ -65,7 +65,7 @@ def test_a_copy_computes_the_same_fused(shape: dict[str, int], rounds: Callable[
     kernels = replace(LIKE_A_GPU, device_lengths=(32,))
     usual = tiny_llama(kernels=kernels, **shape).quantized("int8")
     fused = tiny_llama(kernels=replace(kernels, quantize_linear=rounds), **shape).quantized("int8")
-    assert isinstance(fused._head, FusedDense) == (rounds is fused_dense)
+    assert isinstance(fused.weights.head, FusedDense) == (rounds is fused_dense)
     assert usual._fused is None and fused._fused is not None
     calls, rotated = [], FusedDense.rotated
     monkeypatch.setattr(FusedDense, "rotated", lambda *given: (calls.append(given), rotated(*given))[1])

@@ -12,7 +12,8 @@ from model.tiny import VOCAB, tiny_llama
 from triforce_core.kernels import LEVELS, REFERENCE, Grouped, grouped_bytes, join_grouped, native, to_groups
 from triforce_core.kernels.quantized import dequantize, quantize
 from triforce_core.kv_cache.full import FullCache
-from triforce_core.model.groups import Form, _joined
+from triforce_core.model.checkpoint import joined_bytes
+from triforce_core.model.weights import Form
 
 needs_library = pytest.mark.usefixtures("level")
 BF16 = torch.bfloat16
@@ -137,13 +138,13 @@ def test_joined_without_loss(kinds: tuple[tuple[int, int, bool, int], ...]) -> N
     joined = join_grouped(parts)
     scales = (joined.scale, joined.offset, joined.subscale, joined.suboffset)
     size = sum(part.nbytes for part in scales if part is not None)
-    assert size / joined.steps.numel() + joined.bits / 8 == _joined(forms)
+    assert size / joined.steps.numel() + joined.bits / 8 == joined_bytes(forms)
     assert torch.equal(joined.numbers(), torch.cat([part.numbers() for part in parts]))
     assert joined.bits == (8 if any(form.bits == 8 for form in forms) or len({form.uneven for form in forms}) > 1 else
                            6 if len({form.offsets for form in forms}) > 1 else max(form.bits for form in forms))
     assert joined.bits == 8 or (int(joined.numbered.min()) >= 0 and int(joined.numbered.max()) < 2**joined.bits)
     wide = joined.in_bytes()
-    assert size / joined.steps.numel() + wide.bits / 8 == _joined(forms, in_bytes=True)
+    assert size / joined.steps.numel() + wide.bits / 8 == joined_bytes(forms, in_bytes=True)
     assert torch.equal(wide.numbers(), joined.numbers())
 
 

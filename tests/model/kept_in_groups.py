@@ -55,9 +55,9 @@ def check_bytes(place: Path, kept: Llama) -> None:
     counted = _weights(place, BF16, torch.device("cpu"), ALONE)
     linears = [getattr(layer, name) for layer in kept.layers for name in ("qkv", "output", "gate_up", "down")]
     assert held(*linears) == pytest.approx(counted.matrices * (counted.few_bits or 2), rel=0.01)
-    read = held(*linears, kept._head)
+    read = held(*linears, kept.weights.head)
     assert read == pytest.approx(counted.read_by_pass(), rel=0.01)
-    assert read + kept._embedding.nbytes == pytest.approx(counted.nbytes, rel=0.01)
+    assert read + kept.weights.embedding.nbytes == pytest.approx(counted.nbytes, rel=0.01)
 
 
 def held(*linears: Any) -> int:

@@ -26,7 +26,8 @@ def test_a_copy_is_near_its_model_and_leaves_it_alone(tied: bool) -> None:
     for kind in WEIGHT_KINDS:
         copy = model.quantized(kind)
         spread[kind] = float((logits(copy) - before).norm() / before.norm())
-        assert copy._embedding is model._embedding and copy.rope is model.rope and copy.config == model.config
+        assert copy.weights.embedding is model.weights.embedding and copy.rope is model.rope
+        assert copy.config == model.config
         for own, other in zip(model.layers, copy.layers, strict=True):
             assert other.input_norm is own.input_norm
             assert isinstance(own.down, Dense) and other.down is not own.down

@@ -17,17 +17,16 @@ from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 from tests.gguf_files import KINDS, add_tensors, write_gguf
 from tests.model.test_parity import CONFIGS, write_checkpoint
-from training.gguf_export import add_weight, as_blocks, finish, in_their_order, writer
+from training.gguf_export import finish, in_their_order, writer
 from triforce_core.device.shard import Shard
 from triforce_core.errors import DamagedWeightsError, ModelNotFoundError, UnsupportedModelError
 from triforce_core.gguf import open_gguf
 from triforce_core.gguf.types import BY_NUMBER
 from triforce_core.kv_cache.full import FullCache
-from triforce_core.model import Llama, find_model, load_model, open_weights, read_config, stored_form
-from triforce_core.model.gguf_weights import INT8_KEY, GGUFWeights, dequantise, stored_name
-from triforce_core.model.quantized import quantize
+from triforce_core.model import Llama, find_model, load_model, open_weights, read_config
+from triforce_core.model.gguf_checkpoint import GGUFWeights, dequantise, stored_name
 from triforce_core.model.rope import RopeConfig, inverse_frequencies
-from triforce_core.model.sharded import ShardedWeights
+from triforce_core.model.weights import ShardedWeights
 
 WIDE = {"vocab_size": 64, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 1,
         "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256, "bos_token_id": 1,
@@ -156,35 +155,6 @@ def test_each_rank_reads_its_part(folders: dict[str, Path], world: int, tmp_path
             shape = (rows // world, width) if axis == 0 else (rows, width // world)
             expected = whole.tensor(at, (rows, width)).chunk(world, axis)[rank]
             assert torch.equal(part.matrix(at, shape).data, expected)
-
-
-def test_rows_with_one_scale_stay_int8(folders: dict[str, Path], tmp_path: Path) -> None:
-    """Our own layout through the file and back, to the last bit; and a false promise is found."""
-
-    raw = json.loads((folders["llama"] / "config.json").read_text())
-    out = writer(tmp_path / "model.gguf", raw)
-    out.add_bool(INT8_KEY, True)
-    stored = {}
-    for name, tensor in load_file(str(folders["llama"] / "model.safetensors")).items():
-        if tensor.dim() < 2:
-            add_weight(out, name, tensor.numpy(), "F32")
-            continue
-        data, scale = quantize(tensor)
-        stored[name] = data, scale.half().float()
-        add_weight(out, name, as_blocks(*(in_their_order(raw, name, item) for item in stored[name])), "Q8_0")
-    finish(out)
-    path = tmp_path / "model.gguf"
-    assert stored_form(path).int8 and stored_form(path).words("bfloat16", True) == "Q8_0, kept as int8"
-    weights = GGUFWeights(open_gguf(path), 64, torch.bfloat16)
-    for name, (data, scale) in stored.items():
-        found = weights.matrix(name, tuple(data.shape))
-        assert torch.equal(found.data, data) and found.scale is not None and torch.equal(found.scale, scale)
-    broken = bytearray(path.read_bytes())
-    at = open_gguf(path).tensors["blk.0.ffn_up.weight"].offset
-    broken[at + 34] ^= 1
-    (tmp_path / "broken.gguf").write_bytes(broken)
-    with pytest.raises(DamagedWeightsError, match="several scales"):
-        load_model(tmp_path / "broken.gguf")
 
 
 @pytest.mark.parametrize(("key", "value", "kind", "named"), [

@@ -16,8 +16,7 @@ from triforce_core.engine import loading
 from triforce_core.gguf.types import BY_NUMBER
 from triforce_core.kernels import REFERENCE, Grouped
 from triforce_core.model import checkpoint, load_model, stored_form
-from triforce_core.model.gguf_groups import FORMS, read_groups
-from triforce_core.model.gguf_weights import dequantise
+from triforce_core.model.gguf_checkpoint import FORMS, dequantise, read_groups
 
 
 @pytest.mark.parametrize("kind", FORMS)

@@ -19,9 +19,8 @@ from triforce_core.device.shard import ALONE, Shard
 from triforce_core.engine import loading
 from triforce_core.kernels import Grouped
 from triforce_core.model import checkpoint, in_groups, load_model, open_weights, read_config, stored_form
-from triforce_core.model.groups import Form
-from triforce_core.model.hf_groups import Packing, kept, read_awq, read_gptq
-from triforce_core.model.weights import Matrix
+from triforce_core.model.hf_quantised import Packing, kept, read_awq, read_gptq
+from triforce_core.model.weights import Form, Matrix
 
 # Bits of the steps, and whether there are offsets.
 KEPT = {"awq": (4, True), "awq-sym": (4, False), "gptq": (4, True), "gptq-v2": (4, True), "gptq-sym": (4, False),
@@ -197,7 +196,7 @@ def test_a_head_in_few_bits(tied: bool, tmp_path: Path) -> None:
         tensors = {name: tensor for name, tensor in tensors.items() if "lm_head" not in name}
     save_file(tensors, str(place / "model.safetensors"))
     kept = check_model(place)
-    head = kept._head.struct.bits  # type: ignore[attr-defined]
+    head = kept.weights.head.struct.bits  # type: ignore[attr-defined]
     assert head == (0 if tied else 4)
     check_bytes(place, kept)
 

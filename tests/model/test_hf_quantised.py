@@ -111,7 +111,7 @@ def test_rounding_when_loaded(folders: dict[str, Path], kind: str, family: str) 
     """The logits are those of the rounded weights, computed apart."""
     from triforce_core.kernels import quantized as groups
     from triforce_core.model import Checkpoint
-    from triforce_core.model import quantized as rows
+    from triforce_core.model import weights as rows
 
     config = read_config(folders[family])
 

@@ -12,13 +12,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tests.model.tiny import tiny_config, tiny_tensors
+from tests.model.tiny import tiny_config, tiny_tensors, write_compact
 from triforce_core.assets import BUILTIN_FOLDER
 from triforce_core.device.shard import Shard, open_meeting, require_gpus
 from triforce_core.errors import ConfigError
-from triforce_core.model import Checkpoint, Llama, load_model, read_config
-from triforce_core.model.quantized import save_quantized
-from triforce_core.model.sharded import local_config
+from triforce_core.model import Checkpoint, Llama, load_model, local_config, read_config
 
 ROOT = Path(__file__).parents[2]
 KINDS = {
@@ -41,7 +39,7 @@ def write(folder: Path, kind: str) -> Path:
                 at = f"model.layers.{i}.self_attn.{x}_proj"
                 tensors[f"{at}.bias"] = torch.randn(tensors[f"{at}.weight"].shape[0], generator=g)
     if kind == "int8":
-        save_quantized(tensors, folder / "model.safetensors")
+        write_compact(tensors, folder)
     elif kind == "grouped":
         torch.save(tensors, folder / "pytorch_model.bin")
     else:
@@ -78,7 +76,7 @@ def test_the_parts_of_two_ranks_add_up_to_the_whole(kind: str, tmp_path: Path) -
         torch.testing.assert_close(summed, layer.output(attended), **close)
         summed = sum(own.down(whole.kernels.swiglu(own.gate_up(x))) for own in of_rank)
         torch.testing.assert_close(summed, layer.down(whole.kernels.swiglu(layer.gate_up(x))), **close)
-    torch.testing.assert_close(torch.cat([part._head(x) for part in parts], 1), whole._head(x), **close)
+    torch.testing.assert_close(torch.cat([part.weights.head(x) for part in parts], 1), whole.weights.head(x), **close)
 
 
 def test_a_rank_reads_its_own_part_and_no_more(tmp_path: Path) -> None:

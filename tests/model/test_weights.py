@@ -11,11 +11,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tests.model.tiny import VOCAB, tiny_config, tiny_tensors
+from tests.model.tiny import VOCAB, tiny_config, tiny_tensors, write_compact
 from triforce_core.errors import DamagedWeightsError, ModelError, ModelNotFoundError, UnsupportedModelError
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.model import Llama, Stored, find_model, load_model, stored_form
-from triforce_core.model.quantized import FORMAT, dequantize, quantize, save_quantized
+from triforce_core.model.weights import FORMAT, dequantize, quantize
 
 
 @pytest.fixture
@@ -188,7 +188,7 @@ def test_compact_model_equals_its_dequantised_twin(tmp_path: Path, dtype: torch.
         place.mkdir()
         (place / "config.json").write_text(json.dumps(raw))
     tensors = tiny_tensors(raw)
-    save_quantized(tensors, compact / "model.safetensors")
+    write_compact(tensors, compact)
     twin = {name: dequantize(*quantize(t)) if t.dim() == 2 else t for name, t in tensors.items()}
     save_file(twin, str(plain / "model.safetensors"))
     expected = logits(load_model(plain))

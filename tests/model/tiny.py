@@ -13,6 +13,7 @@ from torch import Tensor
 
 from triforce_core.kernels import REFERENCE, Kernels
 from triforce_core.model import Checkpoint, Llama, parse_config
+from triforce_core.model.weights import FORMAT, SCALE_SUFFIX, quantize
 
 VOCAB = 64
 torch.set_num_threads(1)  # products this small only wait for each other
@@ -46,6 +47,17 @@ def tiny_tensors(raw: dict[str, Any], seed: int = 0) -> dict[str, torch.Tensor]:
     return {name: (1 + 0.1 * torch.randn(shape, generator=g)) if len(shape) == 1
             else torch.randn(shape, generator=g) * (0.3 if "embed" not in name else 1.0)
             for name, shape in shapes.items()}
+
+
+def write_compact(tensors: dict[str, Tensor], folder: Path) -> None:
+    """Write weights in the built-in models' format: matrices as int8, the rest as fp32."""
+    stored: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        if tensor.dim() == 2:
+            stored[name], stored[name + SCALE_SUFFIX] = quantize(tensor)
+        else:
+            stored[name] = tensor.float().contiguous()
+    save_file(stored, str(folder / "model.safetensors"), metadata={"format": FORMAT})
 
 
 def tiny_llama(dtype: torch.dtype = torch.float32, *, seed: int = 0, kernels: Kernels | None = None,

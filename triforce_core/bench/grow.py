@@ -9,9 +9,8 @@ from ..config import EngineConfig
 from ..device.memory_plan import Weights, Wish
 from ..device.shard import ALONE, Shard
 from ..engine.loading import Loaded, load
-from ..model import Llama, read_config
+from ..model import Llama, local_config, read_config
 from ..model.grown import Shape, grow, grown_config
-from ..model.sharded import local_config
 from ..research.engine import ResearchEngine
 from .shapes import DRAFT, SIZES
 

@@ -31,8 +31,17 @@ from ..kernels import (
 from ..kv_cache.full import FullCache, RowsCache
 from ..kv_cache.offloaded import OffloadedCache
 from ..kv_cache.snapshot import fingerprint_files
-from ..model import Llama, ModelConfig, find_model, in_groups, load_model, read_config, stored_form, weight_files
-from ..model.sharded import local_config
+from ..model import (
+    Llama,
+    ModelConfig,
+    find_model,
+    in_groups,
+    load_model,
+    local_config,
+    read_config,
+    stored_form,
+    weight_files,
+)
 from ..speculation.model_drafter import ModelOnCache
 from ..tokenizer import Tokenizer
 from .memory import Planner, attention_words, device_name, limit_bytes, make_wish, modes, number_type, place

@@ -87,6 +87,11 @@ class KVCache(ABC):
         return self.layers[0].slots
 
     @property
+    def nbytes(self) -> int:
+        """Return the bytes of all buffers."""
+        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * self.slots * self.dtype.itemsize
+
+    @property
     def next_slot(self) -> int:
         """Return the slot of the next staged token."""
         return self._filled + self.num_staged

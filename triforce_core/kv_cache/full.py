@@ -34,11 +34,6 @@ class FullCache(KVCache):
         self._truncations: list[int] = []  # lengths, oldest first
 
     @property
-    def nbytes(self) -> int:
-        """Return the bytes of all buffers."""
-        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * self.slots * self.dtype.itemsize
-
-    @property
     def resident_layers(self) -> int:
         """Return the number of layers that lie on the device."""
         return self.num_layers

@@ -7,14 +7,13 @@ from pathlib import Path
 import torch
 
 from ..device.shard import ALONE, Shard
-from .checkpoint import Stored, in_groups, open_weights, read_config, stored_form, weight_files
-from .config import ModelConfig, parse_config
+from .checkpoint import Stored, find_model, in_groups, open_weights, read_config, stored_form, weight_files
+from .config import ModelConfig, local_config, parse_config
 from .llama import Llama
-from .locate import find_model
 from .weights import Checkpoint
 
-__all__ = ["Checkpoint", "Llama", "ModelConfig", "Stored", "find_model", "in_groups", "load_model", "open_weights",
-           "parse_config", "read_config", "stored_form", "weight_files"]
+__all__ = ["Checkpoint", "Llama", "ModelConfig", "Stored", "find_model", "in_groups", "load_model", "local_config",
+           "open_weights", "parse_config", "read_config", "stored_form", "weight_files"]
 
 
 def load_model(folder_or_repo: str | Path, *, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32,

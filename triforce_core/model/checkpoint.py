@@ -1,26 +1,37 @@
-"""A model on disk, whatever its format: a folder of Hugging Face's kind, or a GGUF file (the first, if it is split)."""
+"""A model on disk, whatever its format: a folder of Hugging Face's kind, or a GGUF file (the first, if it is split).
+
+A repo id of Hugging Face is looked up in the local cache. Nothing is fetched unless ``allow_download``; then only the
+files that are read here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from math import prod
 from pathlib import Path
 
 import torch
 
-from ..gguf import open_gguf
-from ..kernels import in_blocks, keeps_groups
+from ..config import is_repo_id
+from ..errors import ModelNotFoundError
+from ..gguf import is_gguf, open_gguf
+from ..kernels import grouped_bytes, in_blocks, keeps_groups
 from . import config as folder_config
 from .config import ModelConfig
-from .gguf_config import gguf_config
-from .gguf_groups import FORMS
-from .gguf_weights import INT8_KEY, GGUFWeights, stored_name
-from .groups import Form, kept_bytes
+from .gguf_checkpoint import FORMS, GGUFWeights, gguf_config, stored_name
 from .hf_quantised import QuantisedCheckpoint, read_scheme
-from .weights import Checkpoint, WeightSource, require_whole_bins, stored_as_int8
+from .weights import Checkpoint, Form, WeightSource, require_whole_bins, stored_as_int8
 
 _BYTES_AT_LEAST = 2  # of a number in a .bin file
+_UNPACKED = 2.0  # bytes of a weight
+_LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf\Z")
+_SMALL = ("*.json", "tokenizer.model", "*.txt", "*.jinja")
+# Matrices of one product, as the decoder joins them.
+_PRODUCTS = (("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), ("self_attn.o_proj",),
+             ("mlp.gate_proj", "mlp.up_proj"), ("mlp.down_proj",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +58,69 @@ class Stored:
         if keeps_groups and self.groups is not None:
             rest = f", but {self.ungrouped} in {dtype}" if self.ungrouped else ""
             return f"{self.few_bits}, kept in few bits{rest}"
-        kept = (keeps_int8 and (self.int8 or self.int8_rows)) or (keeps_groups and self.int8_rows)
+        kept = self.int8_rows and (keeps_int8 or keeps_groups)
         return f"{self.few_bits}, kept as int8" if kept else f"{self.few_bits}, unpacked to {dtype}"
+
+
+def find_model(folder_or_repo: str | Path, *, allow_download: bool = False) -> Path:
+    """Return the folder of a checkpoint, or its GGUF file: one by its bytes or its name, so that reading it says what
+    is wrong. Raises ModelNotFoundError (nothing there, several GGUF files in one folder, not in the cache, or the
+    download failed)."""
+    path = Path(folder_or_repo).expanduser()
+    if path.is_dir():
+        return _within(path)
+    if path.is_file() and (path.suffix.lower() == ".gguf" or is_gguf(path)):
+        return path
+    repo = str(folder_or_repo)
+    if path.exists():
+        raise ModelNotFoundError(f"{path} is a file, and it does not begin with GGUF",
+                                 allowed="a folder with config.json and weights, or a GGUF file")
+    if not is_repo_id(repo):
+        raise ModelNotFoundError(f"There is no folder or file {path}",
+                                 allowed="a folder, a GGUF file, or a Hugging Face repo id")
+    from huggingface_hub import list_repo_files, snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        if not allow_download:
+            return _within(Path(snapshot_download(repo, local_files_only=True)))
+        return _within(Path(snapshot_download(repo, allow_patterns=wanted_files(list_repo_files(repo)))))
+    except (LocalEntryNotFoundError, HfHubHTTPError, HFValidationError, OSError, ValueError) as error:
+        if allow_download:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise ModelNotFoundError(f"{repo} could not be fetched: {reason}") from error
+        raise ModelNotFoundError(f"{repo} is not in the local Hugging Face cache",
+                                 remedy="Pass --allow-download to fetch it, or give a folder.") from error
+
+
+def gguf_files(folder: Path) -> list[Path]:
+    """Return the models among a folder's GGUF files: a split one's first part; no projectors for images."""
+    found = [path for path in sorted(folder.glob("*.gguf")) if not path.name.startswith("mmproj")]
+    return [path for path in found if _LATER_PART.search(path.name) is None]
+
+
+def _within(folder: Path) -> Path:
+    """Return the folder itself, or the one GGUF model that it holds."""
+    found = [] if (folder / "config.json").is_file() else gguf_files(folder)
+    if len(found) > 1:
+        raise ModelNotFoundError(f"{folder} holds {len(found)} GGUF files", allowed="one",
+                                 remedy=f"Give one of them, such as {found[0]}")
+    return found[0] if found else folder
+
+
+def wanted_files(names: Sequence[str]) -> list[str]:
+    """Return those of a repo's files that are read here: weights in safetensors if it has them, otherwise pickles;
+    never both (the same weights twice)."""
+    safe = any(name.endswith(".safetensors") for name in names)
+    patterns = (*_SMALL, "model*.safetensors" if safe else "pytorch_model*.bin")
+    return [name for name in names if "/" not in name and any(fnmatch(name, pattern) for pattern in patterns)]
+
+
+def weight_files(place: Path) -> list[Path]:
+    """Return the files that decide the model's function."""
+    if place.is_file():
+        return list(open_gguf(place).parts)
+    return [path for path in sorted(place.iterdir()) if path.suffix in (".safetensors", ".bin", ".json")]
 
 
 def read_config(place: Path) -> ModelConfig:
@@ -75,72 +147,96 @@ def stored_form(place: Path) -> Stored:
         return _stored_in_folder(place)
     file = open_gguf(place)
     kinds = [kind for kind in file.kinds if kind not in ("F32", "F16", "BF16")]
-    int8 = bool(file.metadata.get(INT8_KEY))
-    if int8 or not kinds:
-        return Stored(int8, ", ".join(kinds))
-    packed: list[Form | None] = []
+    if not kinds:
+        return Stored()
+    lacking: list[str] = []
 
-    def find(name: str) -> tuple[int, Form | None] | None:
+    def form_of(name: str, shape: tuple[int, int]) -> Form | None:
         found = file.tensors.get(stored_name(f"{name}.weight"))
-        if found is None:
-            return None
-        packed.append(FORMS.get(found.kind.name))
-        return prod(found.shape), packed[-1]
+        form = None if found is None else FORMS.get(found.kind.name)
+        if form is None:
+            lacking.append(name)
+        return form
 
-    groups, groups_on_gpu = kept_bytes(find), kept_bytes(find, in_bytes=True)
-    return Stored(int8, ", ".join(kinds), groups=groups, groups_on_gpu=groups_on_gpu, ungrouped=_ungrouped(packed))
-
-
-def _ungrouped(packed: Sequence[Form | None]) -> str:
-    """Return, in words, what has no form."""
-    return "" if all(packed) else "some matrices"
+    return _in_groups(", ".join(kinds), gguf_config(file), form_of, lacking)
 
 
 def _stored_in_folder(place: Path) -> Stored:
     raw = folder_config.read_raw(place / "config.json")
-    scheme = read_scheme(raw)
+    scheme, config = read_scheme(raw), folder_config.parse_config(raw)
     if scheme is None:
-        require_whole_bins(place, _BYTES_AT_LEAST * folder_config.parse_config(raw).num_parameters)
+        require_whole_bins(place, _BYTES_AT_LEAST * config.num_parameters)
         return Stored(stored_as_int8(place))
-    folder, config, packing = Checkpoint(place), folder_config.parse_config(raw), scheme.packing
-    if packing is None:
-        name = scheme.name + (" with act-order" if scheme.mixed else "")
-        rows = _rows_on_gpu(folder, config) if scheme.int8_rows else None
-        return Stored(stored_as_int8(place), name, scheme.int8_rows, groups_on_gpu=rows)
-    packed: list[Form | None] = []
+    folder, packing = Checkpoint(place), scheme.packing
+    lacking: list[str] = []
 
-    def find(name: str) -> tuple[int, Form | None] | None:
-        shape = _matrix_shape(config, name)
-        if shape is None:
-            return None
+    def form_of(name: str, shape: tuple[int, int]) -> Form | None:
+        if packing is None:
+            found = folder.header(f"{name}.weight")
+            return Form(8, shape[1], False) if found is not None and found[1] == "I8" else None
         if folder.header(f"{name}.{packing.packed}") is None:
-            return (prod(shape), None) if folder.header(f"{name}.weight") is not None else None
-        packed.append(packing.form(lambda suffix: folder.header(f"{name}.{suffix}"), shape[1]))
-        return prod(shape), packed[-1]
-
-    groups, groups_on_gpu = kept_bytes(find), kept_bytes(find, in_bytes=True)
-    if not any(packed):
-        return Stored(False, scheme.name)
-    return Stored(False, scheme.name, groups=groups, groups_on_gpu=groups_on_gpu,
-                  ungrouped=_ungrouped(packed))
-
-
-def _rows_on_gpu(folder: Checkpoint, config: ModelConfig) -> tuple[float, float]:
-    """Bytes of a layers' weight and of the head's where int8 rows stay so."""
-    def find(name: str) -> tuple[int, Form | None] | None:
-        shape, found = _matrix_shape(config, name), folder.header(f"{name}.weight")
-        if shape is None or found is None:
             return None
-        return prod(shape), Form(8, shape[1], False) if found[1] == "I8" else None
+        form = packing.form(lambda suffix: folder.header(f"{name}.{suffix}"), shape[1])
+        if form is None:
+            lacking.append(name)
+        return form
 
-    return kept_bytes(find)
+    if packing is not None:
+        return _in_groups(scheme.name, config, form_of, lacking)
+    name = scheme.name + (" with act-order" if scheme.mixed else "")
+    rows = _kept_bytes(*_forms(config, form_of)) if scheme.int8_rows else None
+    return Stored(False, name, scheme.int8_rows, groups_on_gpu=rows)
 
 
-def _matrix_shape(c: ModelConfig, name: str) -> tuple[int, int] | None:
-    """Return the shape of a matrix by its name in a folder; None: the decoder has none of that name."""
-    if name == "lm_head" and c.tied_embeddings:
-        return None
-    return _layer_shapes(c).get(name.rpartition(".")[2], (c.vocab_size, c.hidden_size))
+_Products = list[tuple[int, list[Form | None]]]  # weights of each, and the forms of its matrices
+
+
+def _forms(config: ModelConfig,
+           form_of: Callable[[str, tuple[int, int]], Form | None]) -> tuple[_Products, Form | None]:
+    """Return the products of all layers, and the form of the head."""
+    shapes, products = _layer_shapes(config), []
+    for layer in range(config.num_layers):
+        for names in _PRODUCTS:
+            sizes = [shapes[name.rpartition(".")[2]] for name in names]
+            forms = [form_of(f"model.layers.{layer}.{name}", size) for name, size in zip(names, sizes, strict=True)]
+            products.append((sum(map(prod, sizes)), forms))
+    head = "model.embed_tokens" if config.tied_embeddings else "lm_head"
+    return products, form_of(head, (config.vocab_size, config.hidden_size))
+
+
+def _in_groups(name: str, config: ModelConfig, form_of: Callable[[str, tuple[int, int]], Form | None],
+               lacking: list[str]) -> Stored:
+    """lacking: matrices in few bits that have no form, filled by ``form_of``."""
+    products, head = _forms(config, form_of)
+    if head is None and not any(form for _, forms in products for form in forms):
+        return Stored(False, name)
+    groups, groups_on_gpu = (_kept_bytes(products, head, in_bytes=in_bytes) for in_bytes in (False, True))
+    return Stored(False, name, groups=groups, groups_on_gpu=groups_on_gpu,
+                  ungrouped="some matrices" if lacking else "")
+
+
+def _kept_bytes(products: _Products, head: Form | None, *, in_bytes: bool = False) -> tuple[float, float]:
+    """Return the bytes of a layers' weight, and of one of the head's, where what has a form is kept in it: those that
+    are one product take one form together (see ``kernels.join_grouped``), and what has none takes two bytes.
+
+    in_bytes: as on a GPU, see ``Grouped.in_bytes``."""
+    weights = sum(count for count, _ in products)
+    taken = sum(count * joined_bytes(forms, in_bytes) for count, forms in products)
+    return taken / max(1, weights), joined_bytes([head], in_bytes)
+
+
+def joined_bytes(given: Sequence[Form | None], in_bytes: bool = False) -> float:
+    """Return the bytes of a weight of matrices in these forms that are joined into one product."""
+    forms = [form for form in given if form is not None]
+    if len(forms) < len(given):
+        return _UNPACKED
+    offsets, group = {form.offsets for form in forms}, min(form.group for form in forms)
+    above = {form.group * form.super_block for form in forms}
+    same = len(above) == 1 and all(form.super_block > 1 for form in forms)
+    bits, uneven = max(*(form.bits for form in forms), 6 if len(offsets) > 1 else 0), {form.uneven for form in forms}
+    if len(uneven) > 1 or (in_bytes and (bits > 4 or True in uneven)):
+        bits = 8
+    return grouped_bytes(bits, group, any(offsets), max(above) // group if same else 1)
 
 
 def _layer_shapes(c: ModelConfig) -> dict[str, tuple[int, int]]:
@@ -155,10 +251,3 @@ def in_groups(stored: Stored, config: ModelConfig, device: torch.device, dtype: 
         return stored.groups is not None and keeps_groups(device, dtype)
     fits = all(in_blocks(*shape) for shape in _layer_shapes(config).values())
     return stored.groups_on_gpu is not None and fits and keeps_groups(device, dtype)
-
-
-def weight_files(place: Path) -> list[Path]:
-    """Return the files that decide the model's function."""
-    if place.is_file():
-        return list(open_gguf(place).parts)
-    return [path for path in sorted(place.iterdir()) if path.suffix in (".safetensors", ".bin", ".json")]

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import ModelError, ModelNotFoundError, UnsupportedModelError
+from ..device.shard import Shard
+from ..errors import ConfigError, ModelError, ModelNotFoundError, UnsupportedModelError
 from .hf_quantised import read_scheme
 from .rope import RopeConfig, read_rope
 
@@ -46,23 +47,23 @@ class ModelConfig:
 
     @property
     def group_size(self) -> int:
-        """Query heads per KV head (1: multi-head attention)."""
+        """Return the query heads per KV head (1: multi-head attention)."""
         return self.num_heads // self.num_kv_heads
 
     @property
     def num_parameters(self) -> int:
-        """Weights of the decoder, norms and biases left out (they are a rounding error)."""
+        """Count the weights of the decoder, norms and biases left out (they are a rounding error)."""
         heads = self.num_heads * 2 + self.num_kv_heads * 2
         layer = self.hidden_size * (heads * self.head_dim + 3 * self.intermediate_size)
         return layer * self.num_layers + self.vocab_size * self.hidden_size * (1 if self.tied_embeddings else 2)
 
     @property
     def matrix_weights(self) -> int:
-        """Weights that a pass of one row multiplies: all but the embedding table, unless it is the head too."""
+        """Count the weights that a pass of one row multiplies: the embedding table's only if it is the head too."""
         return self.num_parameters - (0 if self.tied_embeddings else self.vocab_size * self.hidden_size)
 
     def kv_bytes_per_token(self, dtype_bytes: int) -> int:
-        """Bytes of keys and values that one token of context costs."""
+        """Return the bytes of keys and values that one token of context costs."""
         return 2 * self.num_layers * self.num_kv_heads * self.head_dim * dtype_bytes
 
     def prefill_flops(self, tokens: int, reach: int | None = None) -> float:
@@ -78,12 +79,12 @@ class ModelConfig:
 
     @property
     def longest_context(self) -> int:
-        """Tokens up to which attention is what the model was trained with: a sliding window would differ beyond."""
+        """Return the tokens up to which attention is what the model was trained with: a sliding window would differ."""
         return min(self.max_context, self.sliding_window or self.max_context)
 
 
 def read_config(folder: Path) -> ModelConfig:
-    """``config.json`` of a checkpoint folder. Raises ModelNotFoundError, ModelError, UnsupportedModelError."""
+    """Read ``config.json`` of a checkpoint folder. Raises ModelNotFoundError, ModelError, UnsupportedModelError."""
     path = folder / "config.json"
     if not path.is_file():
         raise ModelNotFoundError(f"No config.json in {folder}", remedy="Give the folder of a Hugging Face checkpoint.")
@@ -91,7 +92,7 @@ def read_config(folder: Path) -> ModelConfig:
 
 
 def read_raw(path: Path) -> dict[str, Any]:
-    """A config.json as it is. Raises ModelError."""
+    """Return a config.json as it is. Raises ModelError."""
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -138,6 +139,21 @@ def parse_config(raw: Mapping[str, Any]) -> ModelConfig:
     )
 
 
+def local_config(config: ModelConfig, shard: Shard) -> ModelConfig:
+    """Return the decoder that one rank runs: fewer heads and MLP features. Raises ConfigError if they cannot be shared
+    out."""
+    if shard.world == 1 or not shard.splits_layers:
+        return config
+    world = shard.world
+    if config.num_kv_heads % world or config.intermediate_size % world:
+        allowed = [str(n) for n in range(1, config.num_kv_heads + 1)
+                   if config.num_kv_heads % n == 0 and config.intermediate_size % n == 0]
+        raise ConfigError(f"gpus is {world}, and this model has {config.num_kv_heads} KV heads and "
+                          f"{config.intermediate_size} MLP features to share out", allowed=", ".join(allowed))
+    return replace(config, num_heads=config.num_heads // world, num_kv_heads=config.num_kv_heads // world,
+                   intermediate_size=config.intermediate_size // world)
+
+
 def _architecture(raw: Mapping[str, Any]) -> str:
     given = raw.get("architectures") or [None]
     name = given[0] if isinstance(given, list) else given
@@ -152,7 +168,7 @@ def _architecture(raw: Mapping[str, Any]) -> str:
 
 
 def _refuse_unsupported(raw: Mapping[str, Any], architecture: str) -> None:
-    """Every switch that changes the mathematics and that ``llama.py`` does not implement."""
+    """Raise UnsupportedModelError for every switch that changes the mathematics and is not implemented."""
     refused: list[str] = []
     if raw.get("hidden_act", "silu") not in ("silu", "swish"):
         refused.append(f"hidden_act {raw['hidden_act']!r}")
@@ -171,7 +187,7 @@ def _refuse_unsupported(raw: Mapping[str, Any], architecture: str) -> None:
 
 
 def _sliding_window(raw: Mapping[str, Any], architecture: str) -> int | None:
-    """The reach of attention, or None for all. A window as wide as the model's positions limits nothing."""
+    """Return the reach of attention, or None for all."""
     window = raw.get("sliding_window")
     if architecture.startswith("Qwen") and not raw.get("use_sliding_window", False):
         return None

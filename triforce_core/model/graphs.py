@@ -241,67 +241,51 @@ class PassGraphs:
             _show(observer, captured.outputs, n)
         return captured.outputs.logits[rows - logits_rows :].clone()
 
-    def prepare_tree(self, run: RunPass, cache: KVCache, n: int, observer: AttentionObserver | None) -> None:
-        """``prepare`` of a tree of n tokens: what its shape is does not matter."""
-        key = _tree_key(n, n, observer)
-        if key is None or key[0] > min(self._max_rows, cache.room):
-            return
-        cache.begin(key[0])
-        positions = cache.positions(n)
-        book = self._book(cache, int(positions[-1]))
-        if key not in book.captured:
-            token_ids = torch.zeros(n, dtype=torch.int64, device=cache.device)
-            mask = torch.ones(n, n, dtype=torch.bool, device=cache.device).tril()
-            self._capture(run, book, key, cache, token_ids, positions, mask)
-
-    def prepare(self, run: RunPass, cache: KVCache, n: int, logits_rows: int,
-                observer: AttentionObserver | None) -> None:
-        """Capture a pass of n rows now, if it is not: no answer shall wait for it. Leaves noise in unfilled slots."""
-        cache.begin(n)
-        positions = cache.positions(n)
-        book, key = self._book(cache, int(positions[-1])), _key(n, logits_rows, observer)
-        if n <= self._max_rows and key not in book.captured:
-            token_ids = torch.zeros(n, dtype=torch.int64, device=cache.device)
-            self._capture(run, book, key, cache, token_ids, positions)
+    def prepare(self, run: RunPass, cache: KVCache, n: int, logits_rows: int, observer: AttentionObserver | None, *,
+                tree: bool = False) -> None:
+        """Capture a pass of n rows now, if it is not: no answer shall wait for it. Leaves noise in unfilled slots.
+        tree: one of n tokens, whatever its shape."""
+        if not tree:
+            cache.begin(n)  # buffers that must grow for it do it now, also where it is too wide to be captured
+        key = _tree_key(n, n, observer) if tree else _key(n, logits_rows, observer)
+        if key is not None and key[0] <= min(self._max_rows, cache.room):
+            self._capture(run, cache, key)
 
     def capture_wanted(self, run: RunPass, cache: KVCache) -> int:
         """Capture what has come often enough to be worth it; how many passes that were. Nothing may be staged."""
         book = self._books.get(cache)
         keys = [key for key, times in book.wanted.items() if times >= _WORTH_CAPTURING] if book is not None else []
-        done = 0
+        keys = [key for key in keys if key[0] <= cache.room and key[4] <= cache.next_slot + key[0]]
         for key in keys:
-            rows, columns = key[0], key[4]
-            if rows > cache.room or columns > cache.next_slot + rows:
-                continue
-            cache.begin(rows)
-            positions = cache.positions(rows)
-            book = self._book(cache, int(positions[-1]))
-            book.wanted.pop(key, None)
-            token_ids = torch.zeros(rows, dtype=torch.int64, device=cache.device)
-            mask = torch.ones(rows, columns, dtype=torch.bool, device=cache.device).tril(columns - rows)
-            self._capture(run, book, key, cache, token_ids, positions, mask if columns else None)
-            done += 1
-        return done
+            self._capture(run, cache, key)
+        return len(keys)
 
     def _book(self, cache: KVCache, highest: int) -> _Book:
-        """The cache's graphs; new ones where buffers have moved."""
+        """Return the cache's graphs; new ones where buffers have moved."""
         addresses = (self._rope.reserve(highest), *cache.addresses)
         book = self._books.get(cache)
         if book is None or book.addresses != addresses:
             book = self._books[cache] = _Book(addresses, self._new_capture())
         return book
 
-    def _capture(self, run: RunPass, book: _Book, key: _Key, cache: KVCache, token_ids: Tensor,
-                 positions: Tensor, mask: Tensor | None = None) -> _Captured:
+    def _capture(self, run: RunPass, cache: KVCache, key: _Key) -> None:
+        rows, columns = key[0], key[4]
+        cache.begin(rows)
+        positions = cache.positions(rows)
+        book = self._book(cache, int(positions[-1]))
+        book.wanted.pop(key, None)
+        if key in book.captured:
+            return
+        token_ids = torch.zeros(rows, dtype=torch.int64, device=cache.device)
         place: _Place
-        if mask is None:
-            place = _Place(key[0], cache)
-            place.fill(token_ids, positions, cache.next_slot)
-        else:
-            place = branching = _TreePlace(key[0], key[4], cache)
+        if columns:
+            mask = torch.ones(rows, columns, dtype=torch.bool, device=cache.device).tril(columns - rows)
+            place = branching = _TreePlace(rows, columns, cache)
             branching.fill_tree(token_ids, positions, cache.next_slot, mask)
+        else:
+            place = _Place(rows, cache)
+            place.fill(token_ids, positions, cache.next_slot)
         book.captured[key] = _Captured(place, *book.capture(lambda: self._once(run, place, key, book.masses)))
-        return book.captured[key]
 
     def _once(self, run: RunPass, place: _Place, key: _Key, masses: dict[tuple[int, ...], Tensor]) -> Outputs:
         _, logits_rows, mass_rows, chunk_size, _ = key

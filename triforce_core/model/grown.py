@@ -35,9 +35,8 @@ from ..kernels import Grouped
 from .checkpoint import read_config
 from .config import ModelConfig
 from .llama import Llama
-from .quantized import dequantize
 from .rope import RopeConfig
-from .weights import Checkpoint, Matrix, Part
+from .weights import Checkpoint, Matrix, Part, dequantize
 
 _STD = 0.02  # of added weights: what such models start training with
 

@@ -8,8 +8,7 @@ commits: the caller decides which staged tokens survive.
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -21,57 +20,22 @@ from ..kernels import (
     HEAD_KIND,
     WEIGHT_KINDS,
     AttentionObserver,
-    Dense,
     FusedLinear,
-    Grouped,
     Kernels,
-    Linear,
     PreNorm,
     bytes_per_weight,
     choose_kernels,
-    fits,
     from_rows,
-    join_grouped,
-    to_groups,
 )
 from ..kv_cache.base import KVCache, KVView
-from .config import ModelConfig
+from .config import ModelConfig, local_config
 from .graphs import DeviceSlots, PassGraphs, StagesKV
+from .layers import DecoderWeights, FusedLayer, Layer, WeightLoader
 from .native_pass import NativePass
-from .quantized import quantize
 from .rope import RotaryTable
-from .sharded import ShardedWeights, local_config
-from .weights import WeightSource
+from .weights import ShardedWeights, WeightSource
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """One decoder block's weights. q, k, v and gate, up are one product each: fewer, larger reads."""
-
-    input_norm: Tensor
-    qkv: Linear
-    q_norm: Tensor | None
-    k_norm: Tensor | None
-    output: Linear
-    post_norm: Tensor
-    gate_up: Linear
-    down: Linear
-
-
-@dataclass(frozen=True, slots=True)
-class _FusedLayer:
-    """A block's products, and the norms after its two sums."""
-
-    index: int
-    qkv: FusedLinear
-    output: FusedLinear
-    post_norm: Tensor
-    gate_up: FusedLinear
-    down: FusedLinear
-    after: Tensor
-
-
-# large: the weights by their names in a checkpoint
 class Llama:
     """A decoder-only transformer; see ``load_model`` for the usual way to get one.
 
@@ -83,23 +47,32 @@ class Llama:
                  rounding: str = "same") -> None:
         """Reads every tensor the config asks for. rounding: of matrices to few bits, one at a time ("int8", "int4").
 
-        Raises DamagedWeightsError (missing, extra, misshapen), ConfigError
-        (heads that cannot be shared out)."""
+        Raises DamagedWeightsError (missing, extra, misshapen), ConfigError (heads that cannot be shared out)."""
         self.config, self.shard = local_config(config, shard), shard
         self.device, self.dtype = torch.device(device), dtype
-        self.kernels, self._rounding = kernels or choose_kernels(self.device), rounding
-        self.in_groups = False  # whether weights are multiplied in groups of few bits
+        self.kernels = kernels or choose_kernels(self.device)
         self.rope = RotaryTable(config.rope, config.head_dim, self.device)
-        self.graphs = self._own_graphs()
+        source = weights if shard.world == 1 else ShardedWeights(weights, shard, config.vocab_size)
+        loader = WeightLoader(source, self.config, shard, self.kernels, device=self.device, dtype=dtype,
+                              rounding=rounding)
         with torch.inference_mode():
-            self._build(weights if shard.world == 1 else ShardedWeights(weights, shard, config.vocab_size))
-        self._fused = self._fused_parts()
-        self._native = NativePass.of(self, self._head, self._final_norm)
-        weights.finish()
+            self._compute_with(loader.load())
 
-    def _own_graphs(self) -> PassGraphs | None:
+    def _compute_with(self, weights: DecoderWeights) -> None:
+        self.weights = weights
+        self._fused = weights.fused(self.config, self.shard)
+        self._native = NativePass.of(self.config, weights) if self.shard.world == 1 else None
         captures = self.device.type == "cuda" and self.runs_on_device
-        return PassGraphs(self.rope, self.kernels.max_rows) if captures else None
+        self.graphs = PassGraphs(self.rope, self.kernels.max_rows) if captures else None
+
+    @property
+    def layers(self) -> list[Layer]:
+        return self.weights.layers
+
+    @property
+    def in_groups(self) -> bool:
+        """Return whether weights are multiplied in groups of few bits."""
+        return self.weights.in_groups
 
     def can_quantize(self, kind: str) -> bool:
         """Return whether ``quantized(kind)`` makes a model that is faster here at few rows."""
@@ -114,129 +87,20 @@ class Llama:
 
     @torch.inference_mode()
     def quantized(self, kind: str) -> Llama:
-        """This model with a second set of products, from weights rounded to ``kind``; all else is shared.
+        """Return this model with products of weights rounded to ``kind``; all else is shared.
 
         For drafting: another function, near this one. Made where the weights are, one matrix at a time."""
+        return self._with(self.weights.quantized(self.kernels, self.config, kind))
 
-        c = self.config
+    def with_layers(self, layers: list[Layer]) -> Llama:
+        """Return a model of these layers; all else is shared. It computes another function: for drafting."""
+        return self._with(replace(self.weights, layers=layers))
 
-        def small(linear: Linear, to: str = kind, pair: int = 0) -> Linear:
-            return self.kernels.quantize_linear(linear, to, pair) if isinstance(linear, Dense) else linear
-
-        return self.with_layers([
-            replace(layer, qkv=small(layer.qkv, pair=c.head_dim // 2), output=small(layer.output),
-                    gate_up=small(layer.gate_up, pair=c.intermediate_size), down=small(layer.down))
-            for layer in self.layers], small(self._head, HEAD_KIND))
-
-    def with_layers(self, layers: list[Layer], head: Linear | None = None) -> Llama:
-        """Return a model of these layers and this head (None: its own); all else is shared. It computes another
-        function: for drafting."""
+    def _with(self, weights: DecoderWeights) -> Llama:
         twin = copy(self)
-        twin.config, twin.layers = replace(self.config, num_layers=len(layers)), layers
-        twin._head = head or self._head
-        twin._fused = twin._fused_parts()
-        twin._native = NativePass.of(twin, twin._head, self._final_norm)
-        twin.graphs = self._own_graphs()
+        twin.config = replace(self.config, num_layers=len(weights.layers))
+        twin._compute_with(weights)
         return twin
-
-    def _fused_parts(self) -> list[_FusedLayer] | None:
-        """The same products as ``layers``, where all of them can be fused with what is between them."""
-        if self.config.qkv_bias or self.config.qk_norm or (self.shard.world > 1 and self.shard.splits_layers):
-            return None
-        after = [*(layer.input_norm for layer in self.layers[1:]), self._final_norm]
-        found: list[_FusedLayer] = []
-        for index, (layer, norm) in enumerate(zip(self.layers, after, strict=True)):
-            qkv, output, gate_up, down = layer.qkv, layer.output, layer.gate_up, layer.down
-            if not (isinstance(qkv, FusedLinear) and isinstance(output, FusedLinear)
-                    and isinstance(gate_up, FusedLinear) and isinstance(down, FusedLinear)):
-                return None
-            found.append(_FusedLayer(index, qkv, output, layer.post_norm, gate_up, down, norm))
-        return found
-
-    def _build(self, weights: WeightSource | ShardedWeights) -> None:
-        c, d = self.config, self.config.hidden_size
-        embedding = weights.matrix("model.embed_tokens.weight", (c.vocab_size, d))
-        self._embedding = embedding.data.to(self.device)
-        self._embedding_scale = None if embedding.scale is None else embedding.scale.to(self.device, torch.float32)
-        if embedding.scale is None:
-            self._embedding = self._embedding.to(self.dtype)
-        self.layers = [self._layer(weights, f"model.layers.{index}") for index in range(c.num_layers)]
-        self._final_norm = self._vector(weights, "model.norm.weight", d)
-        self._head = self._head_of(weights)
-
-    def _layer(self, weights: WeightSource | ShardedWeights, at: str) -> Layer:
-        """The block whose tensors' names begin with ``at``."""
-        c, d, attn, mlp = self.config, self.config.hidden_size, f"{at}.self_attn", f"{at}.mlp"
-        q_size, kv_size = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
-        norm, linear = partial(self._vector, weights), partial(self._linear, weights)
-        return Layer(
-            input_norm=norm(f"{at}.input_layernorm.weight", d),
-            qkv=linear([f"{attn}.{x}_proj" for x in "qkv"], [q_size, kv_size, kv_size], d, bias=c.qkv_bias,
-                       pair=c.head_dim // 2),
-            q_norm=norm(f"{attn}.q_norm.weight", c.head_dim) if c.qk_norm else None,
-            k_norm=norm(f"{attn}.k_norm.weight", c.head_dim) if c.qk_norm else None,
-            output=linear([f"{attn}.o_proj"], [d], q_size),
-            post_norm=norm(f"{at}.post_attention_layernorm.weight", d),
-            gate_up=linear([f"{mlp}.gate_proj", f"{mlp}.up_proj"], [c.intermediate_size] * 2, d,
-                           pair=c.intermediate_size),
-            down=linear([f"{mlp}.down_proj"], [d], c.intermediate_size),
-        )
-
-    def _head_of(self, weights: WeightSource | ShardedWeights) -> Linear:
-        """From the last layer to logits."""
-        c, d = self.config, self.config.hidden_size
-        start, stop = self.shard.span(c.vocab_size)
-        if not c.tied_embeddings:
-            return self._linear(weights, ["lm_head"], [stop - start], d, kind=HEAD_KIND)
-        weights.ignore("lm_head.weight")  # some exporters write the tied matrix twice
-        groups = weights.grouped("model.embed_tokens.weight", (c.vocab_size, d))
-        if groups is not None:
-            return self._grouped(groups, None)
-        scale = None if self._embedding_scale is None else self._embedding_scale[start:stop]
-        return self._product(self._embedding[start:stop], scale, None, HEAD_KIND)
-
-    def _vector(self, weights: WeightSource | ShardedWeights, name: str, size: int) -> Tensor:
-        """A norm's."""
-        return weights.tensor(name, (size,)).to(self.device, torch.float32)
-
-    def _linear(self, weights: WeightSource | ShardedWeights, names: list[str], sizes: list[int], width: int, *,
-                bias: bool = False, pair: int = 0, kind: str = "") -> Linear:
-        """One product with these matrices [size, width], one below the other. pair, kind: see ``_product``; kind empty:
-        as the model's others."""
-        named = list(zip(names, sizes, strict=True))
-        offset = None
-        if bias:
-            offset = _join([weights.tensor(f"{name}.bias", (size,)) for name, size in named]).to(self.device)
-        kept = [weights.grouped(f"{name}.weight", (size, width)) for name, size in named]
-        groups = [part for part in kept if part is not None]
-        if len(groups) == len(kept):
-            return self._grouped(join_grouped(groups), offset, pair)
-        parts = [weights.matrix(f"{name}.weight", (size, width)) for name, size in named]
-        data = _join([part.data for part in parts]).to(self.device)
-        scales = [part.scale for part in parts if part.scale is not None]
-        scale = _join(scales).to(self.device) if len(scales) == len(parts) else None
-        return self._product(data, scale, offset, kind or self._rounding, pair)
-
-    def _product(self, data: Tensor, scale: Tensor | None, bias: Tensor | None, kind: str, pair: int = 0) -> Linear:
-        """Rounded to ``kind`` where rounding is asked for, unless it is in that form already. pair: see
-        ``kernels.reference.quantize_linear``."""
-        if self._rounding == "same":
-            return self.kernels.make_linear(data, scale, bias, self.dtype)
-        if self.device.type == "cpu" and kind == "int8":
-            if scale is None:
-                data, scale = quantize(data)
-            return self.kernels.make_linear(data, scale, bias, self.dtype)
-        if self.device.type == "cpu":
-            weight = (data if scale is None else data.float() * scale.float()[:, None]).to(self.dtype)
-            if not fits(weight, kind):
-                return self.kernels.make_linear(weight, None, bias, self.dtype)
-            return self._grouped(to_groups(weight), bias)
-        made = self.kernels.make_linear(data, scale, bias, self.dtype)
-        return self.kernels.quantize_linear(made, kind, pair) if isinstance(made, Dense) else made
-
-    def _grouped(self, weight: Grouped, bias: Tensor | None, pair: int = 0) -> Linear:
-        self.in_groups = True
-        return self.kernels.make_grouped(weight.in_order(lambda part: part.to(self.device)), bias, self.dtype, pair)
 
     @torch.inference_mode()
     def forward(self, token_ids: Tensor, cache: KVCache, *, logits_rows: int,
@@ -312,10 +176,8 @@ class Llama:
         """Have a pass of so many rows captured where passes are and there is room. logits_rows: of the last of them
         (None: of all)."""
         if self.graphs is not None and cache.capturable and rows <= cache.room:
-            if tree:
-                self.graphs.prepare_tree(self._run, cache, rows, observer)
-            else:
-                self.graphs.prepare(self._run, cache, rows, rows if logits_rows is None else logits_rows, observer)
+            wanted = rows if logits_rows is None else logits_rows
+            self.graphs.prepare(self._run, cache, rows, wanted, observer, tree=tree)
 
     @torch.inference_mode()
     def capture_wanted(self, cache: KVCache) -> int:
@@ -338,10 +200,12 @@ class Llama:
             hidden, addend = self._block(index, layer, hidden, addend, cos, sin, cache, rows, observer)
         if logits_rows == 0:
             return torch.empty(0, self.config.vocab_size, device=self.device)
-        logits = self._head(self._norm(hidden, addend, self._final_norm)).float()
-        return self.shard.gather(logits, self.config.vocab_size)
+        return self._logits(self._norm(hidden, addend, self.weights.final_norm))
 
-    def _run_fused(self, layers: list[_FusedLayer], hidden: Tensor, cos: Tensor, sin: Tensor, cache: DeviceSlots,
+    def _logits(self, normed: Tensor) -> Tensor:
+        return self.shard.gather(self.weights.head(normed).float(), self.config.vocab_size)
+
+    def _run_fused(self, layers: list[FusedLayer], hidden: Tensor, cos: Tensor, sin: Tensor, cache: DeviceSlots,
                    observer: AttentionObserver | None) -> Tensor:
         """The same in six launches per block instead of ten, for passes of few rows."""
         eps = self.config.rms_norm_eps
@@ -354,20 +218,16 @@ class Llama:
                 observer.see(layer.index, q, mass)
             x = layer.output.added(attended, hidden, layer.post_norm, eps)
             x = layer.down.added(layer.gate_up.gated(x), hidden, layer.after, eps)
-        if isinstance(self._head, FusedLinear):
-            logits = self._head.normed(x)
-        else:  # checkpoints in few bits often leave it whole
-            logits = self._head(self._norm(hidden, None, self._final_norm)).float()
-        return self.shard.gather(logits, self.config.vocab_size)
+        if isinstance(self.weights.head, FusedLinear):
+            return self.shard.gather(self.weights.head.normed(x), self.config.vocab_size)
+        return self._logits(self._norm(hidden, None, self.weights.final_norm))  # a head that is left whole
 
     def _norm(self, hidden: Tensor, addend: Tensor | None, weight: Tensor) -> Tensor:
         return self.kernels.add_rms_norm(hidden, addend, weight, self.config.rms_norm_eps, self.dtype)
 
     def _embed(self, token_ids: Tensor) -> Tensor:
-        rows = F.embedding(token_ids, self._embedding).float()
-        if self._embedding_scale is not None:
-            rows *= self._embedding_scale[token_ids, None]
-        return rows
+        rows, scale = F.embedding(token_ids, self.weights.embedding).float(), self.weights.embedding_scale
+        return rows if scale is None else rows.mul_(scale[token_ids, None])
 
     def _block(self, index: int, layer: Layer, hidden: Tensor, addend: Tensor | None, cos: Tensor, sin: Tensor,
                cache: StagesKV, rows: int, observer: AttentionObserver | None) -> tuple[Tensor, Tensor | None]:
@@ -429,7 +289,3 @@ class Llama:
         for rows, numbers in ((view.keys, keys), (view.values, values)):
             self.kernels.unpack_rows(rows[:, : view.length], numbers[:, : view.length])
         return replace(view, keys=keys, values=values)
-
-
-def _join(parts: list[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts)

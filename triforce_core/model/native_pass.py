@@ -6,32 +6,28 @@ Not all passes: see ``NativePass.of`` and ``run``. The others go op by op, with 
 from __future__ import annotations
 
 from ctypes import addressof, byref, c_void_p, pointer
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ..kernels import AttentionObserver, Linear, native
 from ..kv_cache.base import KVCache
-
-if TYPE_CHECKING:
-    from .llama import Llama
+from .config import ModelConfig
+from .layers import DecoderWeights
 
 
 class NativePass:
     """The weights of one model as the library takes them. For one thread at a time: it has scratch memory."""
 
-    def __init__(self, model: Llama, head: native.NativeLinear, final_norm: Tensor) -> None:
-        c = model.config
+    def __init__(self, config: ModelConfig, weights: DecoderWeights, head: native.NativeLinear) -> None:
+        c = config
         self._library = head.library
-        # Everything that is pointed to, so that it stays.
-        self._held = (model.layers, head, final_norm)
+        self._weights = weights  # everything that is pointed to, so that it stays
         self._layers = (native.LayerStruct * c.num_layers)(*(
             native.LayerStruct(*(_struct(linear) for linear in (layer.qkv, layer.output, layer.gate_up, layer.down)),
                                *map(native.address, (layer.input_norm, layer.post_norm, layer.q_norm, layer.k_norm)))
-            for layer in model.layers))
+            for layer in weights.layers))
         self._head = pointer(head.struct)
-        self._final_norm = final_norm.data_ptr()
         self._config = c
         asked = c.num_heads * c.head_dim
         self._narrow_width = max(c.hidden_size, asked, c.intermediate_size)
@@ -40,17 +36,15 @@ class NativePass:
         self._wide = torch.empty(0)
 
     @classmethod
-    def of(cls, model: Llama, head: object, final_norm: Tensor) -> NativePass | None:
-        """None where a part of it is not the library's, or a width is not of whole vectors."""
-        c = model.config
-        products = [head, *(linear for layer in model.layers
-                            for linear in (layer.qkv, layer.output, layer.gate_up, layer.down))]
-        whole = all(width % native.LANES == 0 for width in (c.hidden_size, c.intermediate_size))
-        if not (model.shard.world == 1 and whole and native.attends(c.head_dim)
+    def of(cls, config: ModelConfig, weights: DecoderWeights) -> NativePass | None:
+        """Return a whole model's pass; None where a part is not the library's, or a width is not of whole vectors."""
+        products = [linear for layer in weights.layers
+                    for linear in (layer.qkv, layer.output, layer.gate_up, layer.down)]
+        whole = all(width % native.LANES == 0 for width in (config.hidden_size, config.intermediate_size))
+        if not (whole and native.attends(config.head_dim) and isinstance(weights.head, native.NativeLinear)
                 and all(isinstance(linear, native.NativeLinear) for linear in products)):
             return None
-        assert isinstance(head, native.NativeLinear)
-        return cls(model, head, final_norm)
+        return cls(config, weights, weights.head)
 
     def run(self, hidden: Tensor, cos: Tensor, sin: Tensor, cache: KVCache, staged_mask: Tensor | None,
             logits_rows: int, observer: AttentionObserver | None) -> Tensor | None:
@@ -75,8 +69,8 @@ class NativePass:
         keys, values = ((c_void_p * c.num_layers)(*(getattr(pair, name).data_ptr() for pair in cache.layers))
                         for name in ("keys", "values"))
         given = native.PassStruct(
-            self._layers, self._head, self._final_norm, cos.data_ptr(), sin.data_ptr(), hidden.data_ptr(),
-            logits.data_ptr(), addressof(keys), addressof(values), native.address(mask),
+            self._layers, self._head, self._weights.final_norm.data_ptr(), cos.data_ptr(), sin.data_ptr(),
+            hidden.data_ptr(), logits.data_ptr(), addressof(keys), addressof(values), native.address(mask),
             native.address(mass) if chunks else None, queries.data_ptr(), self._narrow.data_ptr(),
             self._wide.data_ptr(), c.num_layers, n, c.hidden_size, c.num_kv_heads, c.group_size, c.head_dim,
             c.intermediate_size, slots, first, length, 0 if mask is None else mask.shape[1],

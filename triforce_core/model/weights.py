@@ -3,6 +3,10 @@
 Safetensors (one file, or shards with an index) are memory-mapped: a tensor is read when it is asked for, so the peak
 is the model plus one matrix. ``.bin`` files are unpickled with ``weights_only=True`` and nothing else: a pickle
 that wants more is refused. Knows no shapes of its own; the decoder asks for names with shapes.
+
+The built-in models are in a compact format, file metadata ``{"format": "triforce-int8-v1"}``: a matrix NAME is int8
+[out, in] beside ``NAME.scale`` fp32 [out], and means NAME.float() * scale[:, None]. Scales that bfloat16 can hold
+exactly lose nothing in bfloat16 mode, where products use them in that type.
 """
 
 from __future__ import annotations
@@ -13,16 +17,18 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from ..device.shard import Shard
 from ..errors import DamagedWeightsError, ModelNotFoundError, UnsupportedModelError
 from ..kernels import Grouped
-from .quantized import FORMAT, SCALE_SUFFIX
 
+FORMAT = "triforce-int8-v1"
+SCALE_SUFFIX = ".scale"
 _AGAIN = "Fetch the checkpoint again."
 _DERIVED = ("rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached", "attn.masked_bias")
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
@@ -49,8 +55,19 @@ class Part:
         return (*[slice(None)] * self.axis, slice(self.start, self.stop))
 
     def of(self, whole: Tensor) -> Tensor:
-        """A copy: the whole may go."""
+        """Return a copy: the whole may go."""
         return whole[self.index].clone(memory_format=torch.contiguous_format)
+
+
+class Form(NamedTuple):
+    """How a matrix in few bits lies in memory. bits: of its steps; group: weights that share a scale; super_block:
+    groups whose scales are multiples of one (1: they are not); uneven: see ``Grouped``."""
+
+    bits: int
+    group: int
+    offsets: bool
+    super_block: int = 1
+    uneven: bool = False
 
 
 class WeightSource(Protocol):
@@ -62,12 +79,24 @@ class WeightSource(Protocol):
     def matrix(self, name: str, shape: tuple[int, int], part: Part | None = None) -> Matrix: ...
 
     def grouped(self, name: str, shape: tuple[int, int]) -> Grouped | None:
-        """``matrix`` of weights that are stored in groups and shall stay so; None: they are not, or there is none."""
-        ...
+        """Return the ``matrix`` of weights that are stored in groups and shall stay so; None: they are not."""
 
     def ignore(self, name: str) -> None: ...
 
     def finish(self) -> None: ...
+
+
+def quantize(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """weight [out, in] -> int8 [out, in], fp32 scale [out]: symmetric, each scale the next bfloat16 upwards."""
+    scale = weight.float().abs().amax(1).clamp_min(1e-12) / 127
+    coarse = scale.bfloat16().float()
+    scale = torch.where(coarse < scale, (scale * (1 + 2**-8)).bfloat16().float(), coarse)
+    return torch.round(weight.float() / scale[:, None]).clamp_(-127, 127).to(torch.int8), scale
+
+
+def dequantize(data: Tensor, scale: Tensor) -> Tensor:
+    """int8 [out, in] and scale [out] -> fp32 [out, in]."""
+    return data.float() * scale.float()[:, None]
 
 
 class Checkpoint:
@@ -87,7 +116,7 @@ class Checkpoint:
                 self._where[name] = path
 
     def tensor(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
-        """A float tensor of exactly this shape, or a part of it. Raises DamagedWeightsError naming file and tensor."""
+        """Return a float tensor of this shape, or a part of it. Raises DamagedWeightsError naming file and tensor."""
         found = self._read(name, shape, part)
         if found.dtype not in _FLOATS:
             raise DamagedWeightsError(f"{self._where[name].name}: {name} has type {found.dtype}",
@@ -95,7 +124,7 @@ class Checkpoint:
         return found
 
     def matrix(self, name: str, shape: tuple[int, int], part: Part | None = None) -> Matrix:
-        """A weight of this shape, quantised or not, or a part. Raises DamagedWeightsError naming file and tensor."""
+        """Return a weight of this shape, or a part. Raises DamagedWeightsError naming file and tensor."""
         if name + SCALE_SUFFIX not in self._where:
             return Matrix(self.tensor(name, shape, part))
         rows = part if part is not None and part.axis == 0 else None  # a scale belongs to a row
@@ -108,12 +137,12 @@ class Checkpoint:
         return None
 
     def optional(self, name: str) -> Tensor | None:
-        """A tensor of any shape and type; None where there is none. Raises DamagedWeightsError."""
+        """Return a tensor of any shape and type; None where there is none. Raises DamagedWeightsError."""
         header = self.header(name)
         return None if header is None else self._read(name, header[0])
 
     def header(self, name: str) -> tuple[tuple[int, ...], str] | None:
-        """A tensor's shape, and its type as the file names it; None where there is none. Reads no numbers."""
+        """Return a tensor's shape, and its type as the file names it; None: there is none. Reads no numbers."""
         if name not in self._where:
             return None
         source = self._open[self._where[name]]
@@ -123,17 +152,16 @@ class Checkpoint:
         return tuple(about.get_shape()), about.get_dtype()
 
     def ignore(self, name: str) -> None:
-        """``finish`` shall not mind this tensor."""
+        """Have ``finish`` not mind this tensor."""
         self._asked.update((name, name + SCALE_SUFFIX))
 
     def finish(self) -> None:
-        """Closes the files. Raises DamagedWeightsError if a tensor was never asked for (a different architecture)."""
+        """Close the files. Raises DamagedWeightsError if a tensor was never asked for (a different architecture)."""
         self._open.clear()
         extra = [name for name in self._where if name not in self._asked and not name.endswith(_DERIVED)]
         if extra:
-            more = f" and {len(extra) - 1} more" if len(extra) > 1 else ""
-            raise DamagedWeightsError(
-                f"{self._where[extra[0]].name} holds {extra[0]}{more}, which config.json does not call for")
+            raise DamagedWeightsError(f"{self._where[extra[0]].name} holds {extra[0]}{and_more(extra)}, which "
+                                      "config.json does not call for")
 
     def _read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
         self._asked.add(name)
@@ -151,6 +179,51 @@ class Checkpoint:
             return source.get_tensor(name) if part is None else source.get_slice(name)[part.index]
         except (SafetensorError, RuntimeError, OSError, ValueError) as error:
             raise DamagedWeightsError(f"{path.name}: {name} cannot be read: {error}", remedy=_AGAIN) from error
+
+
+class ShardedWeights:
+    """A ``WeightSource`` that is asked for one rank's shapes and reads that rank's part of each tensor and no more, as
+    Megatron-LM splits a decoder (Shoeybi et al. 2019, arXiv 1909.08053, section 3).
+
+    q, k, v, gate and up are split by rows (a rank's heads and MLP features), o_proj and down by the columns that read
+    them; the ranks' outputs of those two add up to the whole one's. The head is split by rows and its logits gathered;
+    the embedding is whole everywhere. int8 scales belong to output channels: rows take theirs along, columns keep all,
+    and every part scaled by them adds up to the whole scaled."""
+
+    def __init__(self, whole: WeightSource, shard: Shard, vocab_size: int) -> None:
+        self._whole, self._shard, self._vocab_size = whole, shard, vocab_size
+
+    def tensor(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
+        return self._whole.tensor(name, *self._part(name, shape))
+
+    def matrix(self, name: str, shape: tuple[int, int], part: Part | None = None) -> Matrix:
+        (rows, columns), part = self._part(name, shape)
+        return self._whole.matrix(name, (rows, columns), part)
+
+    def grouped(self, name: str, shape: tuple[int, int]) -> Grouped | None:
+        return None
+
+    def ignore(self, name: str) -> None:
+        self._whole.ignore(name)
+
+    def finish(self) -> None:
+        self._whole.finish()
+
+    def _part(self, name: str, shape: tuple[int, ...]) -> tuple[tuple[int, ...], Part | None]:
+        """Return the whole tensor's shape, and what of it is this rank's (None: all)."""
+        if name == "lm_head.weight":
+            return (self._vocab_size, *shape[1:]), Part(0, *self._shard.span(self._vocab_size))
+        axis = {**dict.fromkeys(("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"), 0), "o_proj": 1,
+                "down_proj": 1}.get(name.split(".")[-2])
+        if not self._shard.splits_layers or axis is None:
+            return shape, None
+        size = shape[axis] * self._shard.world
+        return (*shape[:axis], size, *shape[axis + 1 :]), Part(axis, *self._shard.span(size))
+
+
+def and_more(names: list[str]) -> str:
+    """Return how many names there are beside the first, as words behind it; "" where there is one."""
+    return f" and {len(names) - 1} more" if len(names) > 1 else ""
 
 
 def stored_as_int8(folder: Path) -> bool:
@@ -177,7 +250,7 @@ def require_whole_bins(folder: Path, least: int) -> None:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """The weight files of a folder: safetensors before pickles, shards as their index lists them."""
+    """Yield the weight files of a folder: safetensors before pickles, shards as their index lists them."""
     for single, index in (("model.safetensors", "model.safetensors.index.json"),
                           ("pytorch_model.bin", "pytorch_model.bin.index.json")):
         if (folder / index).is_file():
@@ -217,7 +290,8 @@ def _open_safetensors(path: Path) -> Any:
 
 
 def _open_bin(path: Path) -> dict[str, Tensor]:
-    """weights_only refuses code; mmap keeps tensors on disk until used (files before torch 1.6 cannot be mapped)."""
+    """Read a table of tensors: weights_only refuses code; mmap keeps them on disk until used, but not in files before
+    torch 1.6."""
     is_zip = _is_zip(path)
     try:
         found = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)

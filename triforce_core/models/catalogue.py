@@ -16,7 +16,7 @@ from ..assets import BUILTIN_FOLDER
 from ..config import BUILTIN
 from ..errors import ModelError
 from ..gguf import parts_of
-from ..model.locate import gguf_files
+from ..model.checkpoint import gguf_files
 
 _DEEPEST = 2  # folders below a given one in which checkpoints are looked for
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})\Z")

@@ -19,7 +19,7 @@ from typing import Any
 from ..config import EngineConfig, is_repo_id
 from ..errors import ConfigError, ModelNotFoundError, NotEnoughDiskError, TriForceError
 from ..events import LoadProgress, ModelOffer
-from ..model.locate import wanted_files
+from ..model.checkpoint import wanted_files
 
 _SETTLED = 3.0  # seconds of fetching after which a rate means something
 _LOOK_EVERY = 0.3  # seconds between two looks at how far a file has come

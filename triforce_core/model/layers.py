@@ -1,0 +1,186 @@
+"""A decoder's weights as this machine multiplies them: read from a checkpoint, joined, and rounded where asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ..device.shard import Shard
+from ..kernels import (
+    HEAD_KIND,
+    Dense,
+    FusedLinear,
+    Grouped,
+    Kernels,
+    Linear,
+    fits,
+    join_grouped,
+    to_groups,
+)
+from .config import ModelConfig
+from .weights import WeightSource, quantize
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One decoder block's weights. q, k, v and gate, up are one product each: fewer, larger reads."""
+
+    input_norm: Tensor
+    qkv: Linear
+    q_norm: Tensor | None
+    k_norm: Tensor | None
+    output: Linear
+    post_norm: Tensor
+    gate_up: Linear
+    down: Linear
+
+
+@dataclass(frozen=True, slots=True)
+class FusedLayer:
+    """A block's products, and the norms after its two sums."""
+
+    index: int
+    qkv: FusedLinear
+    output: FusedLinear
+    post_norm: Tensor
+    gate_up: FusedLinear
+    down: FusedLinear
+    after: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderWeights:
+    """embedding [V, d] in the model's type, or int8 with embedding_scale fp32 [V]. in_groups: whether some weights are
+    multiplied in groups of few bits."""
+
+    embedding: Tensor
+    embedding_scale: Tensor | None
+    layers: list[Layer]
+    final_norm: Tensor
+    head: Linear
+    in_groups: bool
+
+    def quantized(self, kernels: Kernels, config: ModelConfig, kind: str) -> DecoderWeights:
+        """Return these weights with products rounded to ``kind``; norms and embedding are shared."""
+
+        def small(linear: Linear, to: str = kind, pair: int = 0) -> Linear:
+            return kernels.quantize_linear(linear, to, pair) if isinstance(linear, Dense) else linear
+
+        layers = [replace(layer, qkv=small(layer.qkv, pair=config.head_dim // 2), output=small(layer.output),
+                          gate_up=small(layer.gate_up, pair=config.intermediate_size), down=small(layer.down))
+                  for layer in self.layers]
+        return replace(self, layers=layers, head=small(self.head, HEAD_KIND))
+
+    def fused(self, config: ModelConfig, shard: Shard) -> list[FusedLayer] | None:
+        """Return the layers' products, where all of them can be fused with what is between them."""
+        if config.qkv_bias or config.qk_norm or (shard.world > 1 and shard.splits_layers):
+            return None
+        after = [*(layer.input_norm for layer in self.layers[1:]), self.final_norm]
+        found: list[FusedLayer] = []
+        for index, (layer, norm) in enumerate(zip(self.layers, after, strict=True)):
+            qkv, output, gate_up, down = layer.qkv, layer.output, layer.gate_up, layer.down
+            if not (isinstance(qkv, FusedLinear) and isinstance(output, FusedLinear)
+                    and isinstance(gate_up, FusedLinear) and isinstance(down, FusedLinear)):
+                return None
+            found.append(FusedLayer(index, qkv, output, layer.post_norm, gate_up, down, norm))
+        return found
+
+
+class WeightLoader:
+    """Reads every tensor that a config asks for. Raises DamagedWeightsError (missing, extra, misshapen)."""
+
+    def __init__(self, source: WeightSource, config: ModelConfig, shard: Shard, kernels: Kernels, *,
+                 device: torch.device, dtype: torch.dtype, rounding: str) -> None:
+        """config: of this rank, shard: which of the head is its. rounding: see ``Llama``."""
+        self._source, self._config, self._shard, self._kernels = source, config, shard, kernels
+        self._device, self._dtype, self._rounding = device, dtype, rounding
+        self._in_groups = False
+
+    def load(self) -> DecoderWeights:
+        c, d = self._config, self._config.hidden_size
+        found = self._source.matrix("model.embed_tokens.weight", (c.vocab_size, d))
+        embedding = found.data.to(self._device)
+        scale = None if found.scale is None else found.scale.to(self._device, torch.float32)
+        if scale is None:
+            embedding = embedding.to(self._dtype)
+        layers = [self._layer(f"model.layers.{index}") for index in range(c.num_layers)]
+        norm, head = self._norm("model.norm.weight", d), self._head(embedding, scale)
+        self._source.finish()
+        return DecoderWeights(embedding, scale, layers, norm, head, self._in_groups)
+
+    def _layer(self, at: str) -> Layer:
+        """Return the block whose tensors' names begin with ``at``."""
+        c, d, attn, mlp = self._config, self._config.hidden_size, f"{at}.self_attn", f"{at}.mlp"
+        q_size, kv_size = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
+        return Layer(
+            input_norm=self._norm(f"{at}.input_layernorm.weight", d),
+            qkv=self._linear([f"{attn}.{x}_proj" for x in "qkv"], [q_size, kv_size, kv_size], d, bias=c.qkv_bias,
+                             pair=c.head_dim // 2),
+            q_norm=self._norm(f"{attn}.q_norm.weight", c.head_dim) if c.qk_norm else None,
+            k_norm=self._norm(f"{attn}.k_norm.weight", c.head_dim) if c.qk_norm else None,
+            output=self._linear([f"{attn}.o_proj"], [d], q_size),
+            post_norm=self._norm(f"{at}.post_attention_layernorm.weight", d),
+            gate_up=self._linear([f"{mlp}.gate_proj", f"{mlp}.up_proj"], [c.intermediate_size] * 2, d,
+                                 pair=c.intermediate_size),
+            down=self._linear([f"{mlp}.down_proj"], [d], c.intermediate_size),
+        )
+
+    def _head(self, embedding: Tensor, scale: Tensor | None) -> Linear:
+        """Return the product from the last layer to logits."""
+        c, d = self._config, self._config.hidden_size
+        start, stop = self._shard.span(c.vocab_size)
+        if not c.tied_embeddings:
+            return self._linear(["lm_head"], [stop - start], d, kind=HEAD_KIND)
+        self._source.ignore("lm_head.weight")  # some exporters write the tied matrix twice
+        groups = self._source.grouped("model.embed_tokens.weight", (c.vocab_size, d))
+        if groups is not None:
+            return self._grouped(groups, None)
+        return self._product(embedding[start:stop], None if scale is None else scale[start:stop], None, HEAD_KIND)
+
+    def _norm(self, name: str, size: int) -> Tensor:
+        return self._source.tensor(name, (size,)).to(self._device, torch.float32)
+
+    def _linear(self, names: list[str], sizes: list[int], width: int, *, bias: bool = False, pair: int = 0,
+                kind: str = "") -> Linear:
+        """Return one product with these matrices [size, width], one below the other. pair, kind: see ``_product``; kind
+        empty: as the model's others."""
+        named = list(zip(names, sizes, strict=True))
+        offset = None
+        if bias:
+            offset = _join([self._source.tensor(f"{name}.bias", (size,)) for name, size in named]).to(self._device)
+        kept = [self._source.grouped(f"{name}.weight", (size, width)) for name, size in named]
+        groups = [part for part in kept if part is not None]
+        if len(groups) == len(kept):
+            return self._grouped(join_grouped(groups), offset, pair)
+        parts = [self._source.matrix(f"{name}.weight", (size, width)) for name, size in named]
+        data = _join([part.data for part in parts]).to(self._device)
+        scales = [part.scale for part in parts if part.scale is not None]
+        scale = _join(scales).to(self._device) if len(scales) == len(parts) else None
+        return self._product(data, scale, offset, kind or self._rounding, pair)
+
+    def _product(self, data: Tensor, scale: Tensor | None, bias: Tensor | None, kind: str, pair: int = 0) -> Linear:
+        """Round to ``kind`` where rounding is asked for, unless it is in that form already. pair: see
+        ``kernels.reference.quantize_linear``."""
+        if self._rounding != "same" and self._device.type == "cpu":
+            if kind == "int8":
+                data, scale = quantize(data) if scale is None else (data, scale)
+            else:
+                data = (data if scale is None else data.float() * scale.float()[:, None]).to(self._dtype)
+                scale = None
+                if fits(data, kind):
+                    return self._grouped(to_groups(data), bias)
+        made = self._kernels.make_linear(data, scale, bias, self._dtype)
+        if self._rounding == "same" or self._device.type == "cpu" or not isinstance(made, Dense):
+            return made
+        return self._kernels.quantize_linear(made, kind, pair)
+
+    def _grouped(self, weight: Grouped, bias: Tensor | None, pair: int = 0) -> Linear:
+        self._in_groups = True
+        weight = weight.in_order(lambda part: part.to(self._device))
+        return self._kernels.make_grouped(weight, bias, self._dtype, pair)
+
+
+def _join(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
