@@ -10,7 +10,7 @@ import torch
 
 from triforce_core.config import SamplingParams
 from triforce_core.sampling import DeviceSampling, DrawnChance, Sampler, SeededChance, chances
-from triforce_core.speculation.draft import Draft
+from triforce_core.speculation.drafter import Draft
 from triforce_core.speculation.verifier import agree, agree_on_tensors, reject, reject_at_once
 
 PARAMS = [SamplingParams(temperature=1.0), SamplingParams(temperature=0.6, top_p=0.9),

@@ -19,13 +19,11 @@ from triforce_core.kernels import KV_BITS, REFERENCE, WEIGHT_KINDS
 from triforce_core.kv_cache.full import FullCache, RowsCache
 from triforce_core.kv_cache.offloaded import OffloadedCache
 from triforce_core.model import load_model
-from triforce_core.research.device_tree import DeviceTree
+from triforce_core.research.device_tree import DeviceTree, TreeBuffers
 from triforce_core.research.engine import ResearchEngine
 from triforce_core.research.settings import ResearchConfig
-from triforce_core.research.tree_buffers import TreeBuffers
 from triforce_core.research.tree_runner import TreeRunner
-from triforce_core.speculation.graph_buffers import GraphBuffers
-from triforce_core.speculation.graph_runner import GraphRunner
+from triforce_core.speculation.graph_runner import GraphBuffers, GraphRunner
 from triforce_core.speculation.model_drafter import ModelOnCache
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")]

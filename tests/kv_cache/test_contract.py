@@ -20,9 +20,9 @@ from triforce_core.kv_cache.retrieval import RetrievalCache
 from triforce_core.kv_cache.streaming import StreamingCache
 from triforce_core.model import Llama
 from triforce_core.research.chunk_means import ChunkMeans
-from triforce_core.research.growing_model import GrowingModel
-from triforce_core.research.heavy_hitter import HeavyHitterCache
+from triforce_core.research.h2o import HeavyHitterCache
 from triforce_core.research.top_k import TopKCache
+from triforce_core.research.tree_drafter import GrowingModel
 from triforce_core.speculation.model_drafter import ModelOnCache
 
 MODEL = tiny_llama(num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)

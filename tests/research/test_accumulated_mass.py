@@ -13,8 +13,8 @@ from triforce_core.errors import ConfigError
 from triforce_core.events import PrefillProgress
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.model import load_model
-from triforce_core.research.accumulated_mass import AccumulatedMass
 from triforce_core.research.engine import ResearchEngine
+from triforce_core.research.h2o import AccumulatedMass
 from triforce_core.research.plan import plan
 from triforce_core.research.settings import ResearchConfig
 from triforce_core.speculation.model_drafter import ModelOnCache

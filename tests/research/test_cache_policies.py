@@ -12,7 +12,7 @@ from tests.model.tiny import VOCAB
 from triforce_core.kernels import REFERENCE
 from triforce_core.kernels.reference import probabilities
 from triforce_core.model import Llama
-from triforce_core.research.heavy_hitter import HeavyHitterCache
+from triforce_core.research.h2o import HeavyHitterCache
 from triforce_core.research.top_k import top_k_attention
 
 

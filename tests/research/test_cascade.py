@@ -7,8 +7,7 @@ import pytest
 from triforce_core.config import SamplingParams
 from triforce_core.research.cascade import HorizontalCascade
 from triforce_core.sampling import Sampler
-from triforce_core.speculation.draft import Draft
-from triforce_core.speculation.drafter import Drafter
+from triforce_core.speculation.drafter import Draft, Drafter
 from triforce_core.speculation.prompt_lookup import NGRAM, PromptLookupDrafter, TextIndex
 
 DOCUMENT = [*range(10, 60), 5, 6, 7] * 2

@@ -17,13 +17,12 @@ from tests.model.tiny import LIKE_A_GPU, VOCAB, tiny_llama
 from tests.speculation.test_graph_runner import START, TARGET, run_again, same
 from triforce_core.config import SamplingParams
 from triforce_core.kv_cache.retrieval import IndexedRetrievalCache, RetrievalCache
-from triforce_core.research.device_tree import DeviceTree
-from triforce_core.research.tree_buffers import TreeBuffers
+from triforce_core.research.device_tree import DeviceTree, TreeBuffers
 from triforce_core.research.tree_runner import TreeRunner
 from triforce_core.research.tree_shape import TreeShape, sequoia
 from triforce_core.sampling import Sampler, SeededChance
 from triforce_core.speculation import tree
-from triforce_core.speculation.graph_buffers import GraphBuffers
+from triforce_core.speculation.graph_runner import GraphBuffers
 from triforce_core.speculation.round import speculate
 
 
@@ -188,8 +187,8 @@ def test_another_shape_needs_other_tables_but_hardly_another_graph():
             one.host.shape = shape
             draft = one.draft(4, Sampler(params, verifier="coupled"))
             one.settle(draft, [0], seed)
-    widths = {key[1:] for key in one.drafter._graphs}
-    assert len(captured) == len(one.drafter._graphs) == 3 * len(widths) and len(widths) <= 7
+    widths = {key[1:] for key in one.drafter.captured.graphs}
+    assert len(captured) == len(one.drafter.captured.graphs) == 3 * len(widths) and len(widths) <= 7
 
 
 @pytest.mark.parametrize("verifier", ["coupled", "rejection"])

@@ -27,13 +27,11 @@ from triforce_core.config import SamplingParams
 from triforce_core.research.cascade import HorizontalCascade, with_ngrams
 from triforce_core.research.lenience import _Lenient, lenient, lenient_probs
 from triforce_core.sampling import Sampler
-from triforce_core.speculation.draft import Draft
-from triforce_core.speculation.drafter import NoDrafter
+from triforce_core.speculation.drafter import Draft, NoDrafter
 from triforce_core.speculation.hierarchical import HierarchicalDrafter
 from triforce_core.speculation.model_drafter import ModelDrafter
-from triforce_core.speculation.prompt_lookup import PromptLookupDrafter, TextIndex
+from triforce_core.speculation.prompt_lookup import PromptLookupDrafter, Router, TextIndex
 from triforce_core.speculation.round import speculate
-from triforce_core.speculation.router import Router
 
 
 def cascades(retrieval: TableModel, small: TableModel) -> dict:

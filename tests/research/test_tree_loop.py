@@ -15,11 +15,11 @@ from tests.model.tiny import VOCAB
 from tests.speculation.test_graph_runner import START, run_again, same
 from triforce_core.config import SamplingParams
 from triforce_core.research import tree_verifier
-from triforce_core.research.siblings import siblings_on_tensors
+from triforce_core.research.tree_drafter import siblings_on_tensors
+from triforce_core.research.tree_runner import TreeTables
 from triforce_core.research.tree_schedule import Bounds, plan
 from triforce_core.research.tree_shape import TreeShape
-from triforce_core.research.tree_tables import TreeTables
-from triforce_core.research.tree_tensors import reject_tree_on_tensors
+from triforce_core.research.tree_verifier import reject_tree_on_tensors
 from triforce_core.sampling import DrawnChance, Sampler, SeededChance
 from triforce_core.speculation.round import speculate
 

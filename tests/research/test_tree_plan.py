@@ -23,28 +23,29 @@ def test_every_row_sees_its_ancestors_and_no_other_drafted_token(shape, reread):
         at: dict[int, int] = {}  # by slot, whose token was last written there
         drawn: list[int] = []
         for number, (width, siblings) in enumerate(found.passes):
-            slots = found.row_slots[number, :width]
-            assert found.stops[number] == slots[-1] + 1 and found.slots >= slots[-1]
-            first = found.stops[number] - bounds.columns
+            slots = found.tables["slots"][number, :width]
+            assert found.tables["stops"][number] == slots[-1] + 1 and found.slots >= slots[-1]
+            first = found.tables["stops"][number] - bounds.columns
             rows = []
-            for row, (place, slot) in enumerate(zip(found.places[number], slots, strict=False)):
+            for row, (place, slot) in enumerate(zip(found.tables["places"][number], slots, strict=False)):
                 at[int(slot)] = int(place)
                 if place != bounds.nowhere:
                     rows.append((row, int(place)))
             for row, place in rows:
-                seen = {first + int(column) for column in np.flatnonzero(found.masks[number, row])}
+                seen = {first + int(column) for column in np.flatnonzero(found.tables["masks"][number, row])}
                 assert set(range(first, min(1, int(slots[0])))) <= seen
                 if place < reread:
-                    assert max(seen) == slots[row] == found.steps[number, row] == place - reread + 1
+                    assert max(seen) == slots[row] == found.tables["steps"][number, row] == place - reread + 1
                     continue
                 node = place - reread
-                assert found.steps[number, row] == above[node].sum()
+                assert found.tables["steps"][number, row] == above[node].sum()
                 mine = {at[slot] - reread for slot in seen if slot > 0}
                 assert mine == set(np.flatnonzero(above[node])) and set(range(first, 1)) <= seen
             for row, place in rows:
                 node = place - reread
                 wanted = [child + reread for child in families[node + 1]] if place >= reread - 1 else []
-                given = [int(target) for target in found.targets[number, :siblings, row] if target != bounds.nowhere]
+                targets = found.tables["targets"][number, :siblings, row].tolist()
+                given = [target for target in targets if target != bounds.nowhere]
                 assert given == wanted
                 drawn += given
         assert sorted(drawn) == [node + reread for node in range(len(found.parents))]

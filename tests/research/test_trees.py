@@ -24,18 +24,17 @@ from speculation.probs import (
 from speculation.toy import Settling, TableModel, enumerate_exactly, total_variation
 
 from triforce_core.config import SamplingParams
-from triforce_core.research import siblings
+from triforce_core.research import tree_drafter
 from triforce_core.research.lenience import lenient
-from triforce_core.research.siblings import draw_at_once, draw_one_by_one, siblings_on_tensors
-from triforce_core.research.tree_drafter import TreeDrafter
+from triforce_core.research.tree_drafter import TreeDrafter, draw_at_once, draw_one_by_one, siblings_on_tensors
 from triforce_core.research.tree_shape import TreeShape, chains, choose, sequoia
 from triforce_core.research.tree_verifier import for_trees
 from triforce_core.sampling import Sampler
 from triforce_core.speculation.drafter import Drafter, NoDrafter
 from triforce_core.speculation.hierarchical import HierarchicalDrafter
 from triforce_core.speculation.model_drafter import ModelDrafter
+from triforce_core.speculation.prompt_lookup import Router
 from triforce_core.speculation.round import speculate
-from triforce_core.speculation.router import Router
 from triforce_core.speculation.verifier import verify_tokens
 
 # The third has more siblings than there are tokens; in the last an only child has children.
@@ -134,9 +133,9 @@ def test_the_enumeration_sees_siblings_with_a_wrong_law(claimed, monkeypatch):
         family = draw_one_by_one(token_probs, count, chance, replacing=claimed != "drawn independently")
         first = family.token_ids[0]
         told = token_probs if claimed == "drawn independently" else token_probs.index_fill(0, torch.tensor(first), 1e-9)
-        return siblings.Family(family.token_ids, [token_probs, *[told / told.sum()] * (len(family.probs) - 1)])
+        return tree_drafter.Family(family.token_ids, [token_probs, *[told / told.sum()] * (len(family.probs) - 1)])
 
-    monkeypatch.setattr(siblings, "draw_one_by_one", lying)
+    monkeypatch.setattr(tree_drafter, "draw_one_by_one", lying)
     target, _, small = models()
     assert deviation(target, grown(small, (-1, -1)), 1, PARAMS[0]) > 1e-3
 

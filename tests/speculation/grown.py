@@ -20,8 +20,7 @@ from triforce_core.research.tree_shape import TreeShape
 from triforce_core.research.tree_verifier import for_trees
 from triforce_core.sampling import Sampler
 from triforce_core.speculation import tree
-from triforce_core.speculation.draft import Draft
-from triforce_core.speculation.drafter import Drafter
+from triforce_core.speculation.drafter import Draft, Drafter
 from triforce_core.speculation.hierarchical import HierarchicalDrafter
 from triforce_core.speculation.model_drafter import ModelOnCache
 from triforce_core.speculation.verifier import verify_tokens

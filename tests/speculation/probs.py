@@ -45,7 +45,7 @@ def proven_ngrams() -> PromptLookupDrafter:
     """Copies that have been right so often that they may write alone."""
     copies = ngrams()
     for kind in range(8):
-        copies._estimator.learn(kind, 40, 36)
+        copies.estimator.learn(kind, 40, 36)
     return copies
 
 

@@ -24,8 +24,7 @@ from speculation.toy import Settling, enumerate_exactly, total_variation
 from triforce_core.config import SamplingParams
 from triforce_core.sampling import Sampler
 from triforce_core.speculation import verifier
-from triforce_core.speculation.draft import Draft, Verdict
-from triforce_core.speculation.drafter import NoDrafter
+from triforce_core.speculation.drafter import Draft, NoDrafter, Verdict
 from triforce_core.speculation.model_drafter import QUOTE, ModelDrafter
 from triforce_core.speculation.round import speculate
 

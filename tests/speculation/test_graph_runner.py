@@ -17,8 +17,7 @@ from triforce_core.kv_cache.retrieval import IndexedRetrievalCache, RetrievalCac
 from triforce_core.kv_cache.streaming import StreamingCache
 from triforce_core.research.lenience import LenientRunner, lenient
 from triforce_core.sampling import Sampler, SeededChance
-from triforce_core.speculation.draft import Draft
-from triforce_core.speculation.drafter import Drafter, NoDrafter
+from triforce_core.speculation.drafter import Draft, Drafter, NoDrafter
 from triforce_core.speculation.graph_runner import GraphRunner
 from triforce_core.speculation.hierarchical import HierarchicalDrafter
 from triforce_core.speculation.model_drafter import ModelDrafter, ModelOnCache

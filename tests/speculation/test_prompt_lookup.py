@@ -9,9 +9,14 @@ import pytest
 
 from triforce_core.config import SamplingParams
 from triforce_core.sampling import Sampler
-from triforce_core.speculation.acceptance_estimator import PRICE, AcceptanceEstimator
-from triforce_core.speculation.prompt_lookup import NGRAM, PromptLookupDrafter, TextIndex
-from triforce_core.speculation.suffix_automaton import SuffixAutomaton
+from triforce_core.speculation.prompt_lookup import (
+    NGRAM,
+    PRICE,
+    AcceptanceEstimator,
+    PromptLookupDrafter,
+    SuffixAutomaton,
+    TextIndex,
+)
 
 GREEDY = Sampler(SamplingParams())
 
@@ -76,9 +81,9 @@ def test_an_index_follows_the_conversation_and_keeps_the_document():
 def draft(document: list[int], ahead: list[int], count: int = 6) -> list[int]:
     drafter = PromptLookupDrafter(TextIndex(document))
     for _ in range(4):  # so that all of it pays
-        drafter._estimator.learn(0, 30, 30)
+        drafter.estimator.learn(0, 30, 30)
         for kind in range(1, 7):
-            drafter._estimator.learn(kind, 30, 30)
+            drafter.estimator.learn(kind, 30, 30)
     made = drafter.propose([*document, *ahead], count, GREEDY)
     assert made.probs == [None] * len(made.token_ids) and made.sources == [NGRAM] * len(made.token_ids)
     return made.token_ids

@@ -8,8 +8,7 @@ from tests.research.test_cascade import DOCUMENT, GREEDY, Fixed
 from tests.speculation.test_prompt_lookup import Fussy
 from triforce_core.config import SamplingParams
 from triforce_core.sampling import Sampler
-from triforce_core.speculation.prompt_lookup import NGRAM, PromptLookupDrafter, TextIndex
-from triforce_core.speculation.router import Router
+from triforce_core.speculation.prompt_lookup import NGRAM, PromptLookupDrafter, Router, TextIndex
 
 LONG = [*range(10, 90), 5, 6, 7]
 REPEATED = [*LONG, *LONG]
@@ -66,7 +65,7 @@ def test_the_dearer_the_other_is_the_sooner_copies_write(price: float, writer: s
     for start in range(0, 40, 4):
         round_of(drafter, context, LONG[start : start + 4])
         context += LONG[start : start + 4]
-        drafter.copies._estimator.learn(6, 8, 6)
+        drafter.copies.estimator.learn(6, 8, 6)
     assert round_of(drafter, [*context], LONG[40:45])[0] == writer
 
 

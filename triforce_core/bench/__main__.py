@@ -16,7 +16,7 @@ from ..config import BUILTIN, EngineConfig
 from ..errors import ConfigError, TriForceError
 from ..events import ModelInfo
 from ..packages import FOR_QUOTES, require
-from ..research.flags import add_research_flags, research_config
+from ..research.settings import add_research_flags, research_config
 from .rows import ABLATION, POLICIES, Row, Sweep, chosen, combinations, make_rows, parse_sweep
 from .shapes import DRAFT, TARGETS
 from .workload import FIVE, WORKLOADS, read_questions

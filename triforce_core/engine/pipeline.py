@@ -24,8 +24,7 @@ from ..speculation.drafter import Drafter, NoDrafter
 from ..speculation.graph_runner import GraphRunner
 from ..speculation.hierarchical import HierarchicalDrafter
 from ..speculation.model_drafter import MAX_GUIDED, ModelDrafter, ModelOnCache
-from ..speculation.prompt_lookup import PromptLookupDrafter, TextIndex
-from ..speculation.router import Router
+from ..speculation.prompt_lookup import PromptLookupDrafter, Router, TextIndex
 from ..speculation.verifier import Verifier, verify
 from .loading import Loaded
 from .plan import Plan, Situation, plan

@@ -107,7 +107,7 @@ def _draft_lengths(pipeline: Pipeline) -> list[int]:
     if pipeline.parts.fixed_width:
         return [pipeline.parts.fixed_width]
     beyond = lengths.gamma1 if pipeline.plan.has_intermediate else 0
-    early = pipeline.tiers.tells_confidence and len(lengths.gamma2s) > 1
+    early = pipeline.tiers.gives_confidence and len(lengths.gamma2s) > 1
     ends = range(1, lengths.longest + 1) if early else lengths.gamma2s
     return sorted({end + more for end in ends for more in range(beyond + 1)} | ({0} if lengths.may_rest else set()))
 

@@ -11,11 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..sampling import Sampler
-from ..speculation.acceptance_estimator import AcceptanceEstimator, fared
-from ..speculation.draft import Draft
-from ..speculation.drafter import Drafter, DraftStats
+from ..speculation.drafter import Draft, Drafter, DraftStats
 from ..speculation.model_drafter import ModelOnCache
-from ..speculation.prompt_lookup import MOST_COPIED, PromptLookupDrafter, TextIndex
+from ..speculation.prompt_lookup import MOST_COPIED, AcceptanceEstimator, PromptLookupDrafter, TextIndex
 from ..speculation.verifier import Verifier, verify_tokens
 from .independent_tier import IndependentTier
 
@@ -36,7 +34,7 @@ class HorizontalCascade(Drafter):
         self._open = None
         early = Draft()
         # Whoever else goes on cannot tell before it drafts.
-        expected = self.then.odds(context) if isinstance(self.then, PromptLookupDrafter) else 0.0
+        expected = self.then.rate(context, proven=False) if isinstance(self.then, PromptLookupDrafter) else 0.0
         if expected > self._estimator.rate(0):
             late = self.then.propose(context, max(num_draft_tokens, self._more), sampler)
             if late.token_ids:
@@ -52,7 +50,7 @@ class HorizontalCascade(Drafter):
         if self._open is not None:
             start, guess = self._open
             self._open = None
-            self._estimator.learn(0, *fared(guess, start, context))
+            self._estimator.review(0, guess, start, context)
         self.first.settle(context, committed=committed)
         self.then.settle(context, committed=committed)
 

@@ -1,20 +1,24 @@
-"""Scores chunks by the query against the mean of their keys (TriForce, arXiv 2404.11912, 4.1), with the means kept.
+"""Chunks scored by the query against the mean of their keys (TriForce, arXiv 2404.11912, 4.1), with the means kept.
 
-Means of whole chunks never change while their tokens stay, so only new chunks are read: scoring costs 1 / chunk_size of
-reading the keys. The alternative, attention mass seen by an AttentionObserver, needs nothing from here.
+Means of whole chunks never change while their tokens stay, so only new chunks are read.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
-from ..engine.pipeline import AttentionMass
+from ..engine.loading import Loaded
+from ..engine.pipeline import AttentionMass, Pipeline, PipelineParts
+from ..engine.plan import Plan
 from ..kv_cache.full import FullCache
+from ..speculation.model_drafter import ModelOnCache
 
 
 class LastQueries(AttentionMass):
-    """Remembers the newest observed pass's last query of every layer, too."""
+    """Remember the newest observed pass's last query of every layer, too."""
 
     def __init__(self, chunk_size: int, mass_rows: int) -> None:
         super().__init__(chunk_size, mass_rows)
@@ -26,12 +30,12 @@ class LastQueries(AttentionMass):
 
     @property
     def latest_queries(self) -> Tensor:
-        """[layers, 1, query_heads, D]."""
+        """Return [layers, 1, query_heads, D]."""
         return torch.stack([self._queries[layer] for layer in sorted(self._queries)])
 
 
 class ChunkMeans:
-    """Mean keys of every whole chunk of a full cache's committed tokens, per layer and KV head."""
+    """Keep the mean keys of every whole chunk of a full cache's committed tokens, per layer and KV head."""
 
     def __init__(self, full: FullCache, chunk_size: int) -> None:
         assert chunk_size >= 1
@@ -57,8 +61,9 @@ class ChunkMeans:
 
     @torch.inference_mode()
     def score(self, queries: Tensor) -> Tensor:
-        """queries [layers, r, query_heads, D], rotated -> fp32 [layers, H, num_chunks] for ``RetrievalCache.select``:
-        query times mean key, as a softmax over chunks summed over rows and the group's heads (a sum of raw products
+        """Return fp32 [layers, H, num_chunks] by queries [layers, r, query_heads, D], rotated.
+
+        Query times mean key, as a softmax over chunks summed over rows and the group's heads (a sum of raw products
         would let one head with long vectors decide for its group)."""
         layers, rows, num_heads, dim = queries.shape
         heads = self.full.num_kv_heads
@@ -69,3 +74,23 @@ class ChunkMeans:
             products = torch.bmm(by_head[layer], means[:, : self.num_chunks].transpose(1, 2)) * dim**-0.5
             found.append(products.softmax(-1).sum(1))
         return torch.stack(found)
+
+
+class MeansPipeline(Pipeline):
+    """Choose chunks by the last query against the means of their keys."""
+
+    def __init__(self, loaded: Loaded, full: ModelOnCache[FullCache], plan: Plan, observer: LastQueries,
+                 parts: PipelineParts) -> None:
+        super().__init__(loaded, full, plan, observer, parts)
+        self._queries, self._means = observer, ChunkMeans(full.cache, plan.chunk_size)
+
+    def overlap(self, told: Callable[[Tensor], None]) -> None:
+        """Show the mass, and choose nothing ahead: means are of what is committed."""
+        if self.observer.latest is not None:
+            told(self.observer.latest)
+
+    def _scores(self) -> Tensor | None:
+        if self.observer.latest is None:
+            return None
+        self._means.update()
+        return self.target.kernels.look_ahead(self._means.score(self._queries.latest_queries))

@@ -22,9 +22,8 @@ from torch import Tensor
 
 from ..model.graphs import Capture
 from ..sampling import Sampler, SamplingKind
-from ..speculation.draft import Draft
-from ..speculation.graph_buffers import GraphBuffers
-from ..speculation.graph_runner import GraphRunner
+from ..speculation.drafter import Draft
+from ..speculation.graph_runner import GraphBuffers, GraphRunner
 from ..speculation.hierarchical import HierarchicalDrafter
 from ..speculation.verifier import Verified, Verifier, agree, drafted_probs, tested, verify_tokens
 

@@ -1,18 +1,20 @@
-"""Settings of comparisons: what exists to be measured beside the usual ways."""
+"""Settings of comparisons, which exist to be measured beside the usual ways, and their command-line flags."""
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
 from ..config import Auto, SpeculationConfig, check, check_whole
+from ..flags import add_speculation_flags, auto_or_whole, speculation_config
 
 HEAVY_HITTERS = ("h2o", "streaming-h2o")
 
 
 @dataclass(frozen=True, slots=True)
 class ResearchConfig(SpeculationConfig):
-    """Settings that exist to be compared with the usual ones; no distribution changes by them either.
+    """Hold settings that exist to be compared with the usual ones; no distribution changes by them either.
 
     small_model "self-skip": the target without a part of its layers in the small model's place. middle_cache: what the
     target's own weights attend in the middle tier may also be the sinks and as many newest tokens as ``budget`` allows
@@ -52,7 +54,7 @@ class ResearchConfig(SpeculationConfig):
 
     @property
     def compares(self) -> bool:
-        """Whether it asks for anything that the usual settings cannot."""
+        """Return whether it asks for anything that the usual settings cannot."""
         return self.engine == "triforce" and self != ResearchConfig(**fields_of(self.usual()))
 
     def usual(self, **changes: Any) -> SpeculationConfig:
@@ -66,3 +68,29 @@ class ResearchConfig(SpeculationConfig):
 def fields_of(value: Any) -> dict[str, Any]:
     """Return a dataclass's fields by name, as they are."""
     return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+def add_research_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the usual flags of speculation, with more choices, and those that only comparisons have."""
+    usual, choices = ResearchConfig(), ResearchConfig.CHOICES
+    add_speculation_flags(parser, ResearchConfig)
+    group = parser.add_argument_group("comparisons (no distribution changes by them either)")
+    group.add_argument("--refresh", choices=choices["refresh"], default=usual.refresh,
+                       help="what chooses the retrieved chunks")
+    group.add_argument("--lenience", type=float, default=usual.lenience, metavar="L",
+                       help="let more pass between drafters, 1 to 100 (default: 1, none)")
+    group.add_argument("--ngram-tail", type=auto_or_whole, default="auto", metavar="N",
+                       help="with --ngram on: copied tokens behind each draft of the small model")
+    group.add_argument("--tree", choices=choices["tree"], default=usual.tree,
+                       help="draft several guesses at a token: the best tree, or chains side by side")
+    group.add_argument("--tree-tier", choices=choices["tree_tier"], default=usual.tree_tier,
+                       help="who grows trees: the small model, or the model on its part of the cache")
+    group.add_argument("--tree-size", type=auto_or_whole, default="auto", metavar="N", help="guesses in a tree")
+    group.add_argument("--tree-depth", type=auto_or_whole, default="auto", metavar="N", help="levels of a tree")
+
+
+def research_config(given: argparse.Namespace) -> ResearchConfig:
+    """Return the settings that ``add_research_flags`` gave. Raises ConfigError."""
+    found = speculation_config(given, "triforce", ResearchConfig)
+    assert isinstance(found, ResearchConfig)
+    return found

@@ -2,15 +2,20 @@
 
 A round is a tree's passes (``device_tree``), the pass over the retrieved part with its verdict, and the path that was
 kept closing ranks in both caches: captured graphs that read and advance numbers in device memory. Rules, distributions
-and what is counted are those of ``hierarchical`` over ``tree_drafter``; with the same numbers it drafts the same, token
-for token.
+and counts are those of ``hierarchical`` over ``tree_drafter``; with the same numbers it drafts the same, token for
+token.
+
+Letters: n drafted tokens at most, N = n + 1: rows of the reviewing pass, the context's newest token first; among
+drafted tokens the last of N stands for none. D levels at most, K siblings.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,22 +23,76 @@ from ..device.streams import StageClock
 from ..events import TierCount
 from ..model.graphs import Capture
 from ..sampling import Sampler, SamplingKind
-from ..speculation.draft import Draft
-from ..speculation.drafter import Drafter, DraftStats
-from ..speculation.graph_buffers import REREAD, GraphBuffers, Tally, Written
-from ..speculation.graph_model import GraphModel
+from ..speculation import tree
+from ..speculation.drafter import Draft, Drafter, DraftStats
+from ..speculation.graph_runner import REREAD, CapturedParts, GraphBuffers, GraphModel, Written
 from ..speculation.hierarchical import HierarchicalDrafter
-from .device_tree import DeviceTree
-from .tree_buffers import TreeBuffers, branch
-from .tree_schedule import TreePlan
-from .tree_tables import TreeTables
-from .tree_tensors import reject_tree_on_tensors
+from .device_tree import DeviceTree, TreeBuffers, branch
+from .tree_schedule import Bounds, TreePlan
+from .tree_verifier import ShapeOnDevice, older_siblings, reject_tree_on_tensors
 
 
-# large: two models, their captured rounds, and the counts that a drafter tells
+class TreeTables:
+    """Hold a shape's tables in fixed memory, for its review.
+
+    children int64 [K, N]: of each row, by rank. parents, depths, slots int64 [N]: of each drafted token the row that it
+    follows, its level, and where the tier below has it, counted from its root's slot. exists bool [N]. mask bool [N, N]
+    and steps int64 [N]: of the reviewing pass."""
+
+    def __init__(self, bounds: Bounds, device: torch.device) -> None:
+        self.rows, self.depth = bounds.size + 1, bounds.depth
+        with torch.inference_mode(False):
+            count = self.rows
+            numbers = torch.zeros(4 + bounds.siblings, count, dtype=torch.int64, device=device)
+            self.parents, self.depths, self.slots, self.steps = numbers[:4].unbind()
+            self.children = numbers[4:]
+            flags = torch.zeros(3 * count + 1, count, dtype=torch.bool, device=device)
+            self.above, self.older, self.mask = flags[:-1].view(3, count, count).unbind()
+            self.exists = flags[-1]
+            self.every = torch.arange(count, device=device)
+            self.stop = torch.full((1,), count, device=device)
+            self.ahead = torch.arange(1, bounds.depth + 1, device=device)
+        self._numbers, self._flags = numbers, flags
+        self._plan: TreePlan | None = None
+
+    def load(self, plan: TreePlan) -> None:
+        """Send a plan's tables; nothing to do if they are here."""
+        if plan is self._plan:
+            return
+        self._plan = plan
+        n, count = len(plan.parents), self.rows
+        depths = tree.depths(plan.parents)
+        run = {node: slot for slot, node in enumerate(plan.run, start=1)}
+        numbers = np.zeros(tuple(self._numbers.shape), dtype=np.int64)
+        numbers[0, :n] = np.array(plan.parents) + 1
+        numbers[1, :n] = depths
+        # What was not run has no slot: the next draft reads it where it would stand in a chain.
+        numbers[2, :n] = [run.get(node, depths[node] + 1) for node in range(n)]
+        numbers[3, 1 : n + 1] = np.array(depths) + 1
+        numbers[4:] = count - 1
+        for row, family in enumerate(tree.families(plan.parents)):
+            numbers[4 : 4 + len(family), row] = family
+        flags = np.zeros(tuple(self._flags.shape), dtype=np.bool_)
+        flags[-1, :n] = True
+        above, older, mask = flags[:-1].reshape(3, count, count)
+        np.fill_diagonal(above, val=True)
+        above[:n, :n] = tree.ancestry(plan.parents)
+        older[:n, :n] = older_siblings(plan.parents)
+        mask[:, 0] = True
+        mask[1 : n + 1, 1 : n + 1] = above[:n, :n]
+        self._numbers.copy_(torch.from_numpy(numbers))
+        self._flags.copy_(torch.from_numpy(flags))
+
+    def shape(self, ranks: int) -> ShapeOnDevice:
+        """Return it as the verifier sees it, where families have up to ``ranks`` siblings."""
+        return ShapeOnDevice(tuple((children, self.every) for children in self.children[:ranks]), self.above,
+                             self.older)
+
+
 class TreeRunner(Drafter):
-    """Takes the place of the drafter it is given, on the same models and caches. That one still writes where masks are
-    at work (verbatim quoting)."""
+    """Take the place of the drafter that is given, on the same models and caches.
+
+    That one still writes where masks are at work (verbatim quoting)."""
 
     def __init__(self, host: HierarchicalDrafter, capture: Callable[[], Capture] | None = None,
                  same: Callable[[Tensor], Tensor] | None = None) -> None:
@@ -41,15 +100,12 @@ class TreeRunner(Drafter):
         assert isinstance(host.drafter, DeviceTree)
         self.host, self.trees, self.tier = host, host.drafter, host.tier
         self._intermediate = GraphModel(host.model, 1)
-        self._new_capture, self._same = capture, same
+        self._captured, self._same = CapturedParts(capture), same
         self._state: GraphBuffers | None = None
         self._tables: TreeTables | None = None
         self._history = torch.empty(0)  # int64 [rounds, 2, N]: drafted tokens, and which were kept
-        self._graphs: dict[tuple[SamplingKind, int], tuple[Callable[[], None], Callable[[], None]]] = {}
-        self._valid: tuple[object, ...] = ()  # what captured rounds are good for
-        self._capture: Capture | None = None
         self._clock = StageClock(host.model.device)
-        self._tested = self._accepted = self._rounds = self._passes = 0
+        self._counts: Counter[str] = Counter()
 
     @torch.inference_mode()
     def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
@@ -65,71 +121,61 @@ class TreeRunner(Drafter):
             return Draft()
         state = self._begin(context, wanted, most, sampler, grown_in, grown)
         self._clock.start()
-        written = Written.nothing()
-        while len(written.token_ids) < wanted and sampler.stop.isdisjoint(written.token_ids):
+        written = Written()
+        while len(written.token_ids) < wanted and not written.ends(sampler.stop):
             for _ in range(-(-(wanted - len(written.token_ids)) // most)):
                 self._round(state, grown_in, grown, sampler.kind)
             written = state.read()  # the only wait
-        emitted, tally = written.token_ids, written.tally
-        last = self._learn(tally, grown, emitted, sampler)
-        self._tell(context, emitted, tally.last, len(set(last).intersection(grown.run)))
-        ends = [i + 1 for i, token in enumerate(emitted) if token in sampler.stop]
-        count = ends[0] if ends else len(emitted)
-        probs: Sequence[Tensor | None] = [None] * count if sampler.coupled else state.probs[:count].clone().unbind()
-        sources = [self.trees.tier if below else self.tier for below in written.kept[:count]]
-        return Draft(emitted[:count], list(probs), sources)
+        emitted, last = written.token_ids, self._learn(written, grown, sampler)
+        # The first kept tokens of the last round have been through the small model, if they were read at all.
+        small.stage(context, emitted[: len(emitted) - 1 - written.last + len(set(last).intersection(grown.run))])
+        middle.stage(context, emitted[:-1])
+        return written.draft((self.trees.tier, self.tier), None if sampler.coupled else state.probs, sampler.stop)
 
     def _begin(self, context: Sequence[int], wanted: int, most: int, sampler: Sampler, grown_in: TreeBuffers,
                grown: TreePlan) -> GraphBuffers:
-        """Everything the rounds read, in its place; captured, if these rounds were not."""
-        bounds, room, kind = grown_in.bounds, wanted + most, sampler.kind
+        """Put everything that the rounds read in its place; capture these rounds if they were not."""
+        bounds, room, kind, device = grown_in.bounds, wanted + most, sampler.kind, self.host.model.device
         starts = [self.trees.graphed.begin(context, room + grown.slots),
                   self._intermediate.begin(context, room + bounds.size + 1)]
         if self._tables is None or self._tables.rows != bounds.size + 1 or self._tables.depth != bounds.depth:
-            self._tables, self._state = TreeTables(bounds, self.host.model.device), None
+            self._tables, self._state = TreeTables(bounds, device), None
         tables, state = self._tables, self._state
         if state is None or not state.holds(room):
             # Numbers of a round: one to draw and one to test each token with, and one for the token that follows.
-            state = self._state = GraphBuffers(room, tables.rows, self._intermediate.model.config.vocab_size,
-                                            self.host.model.device)
+            vocabulary = self._intermediate.model.config.vocab_size
+            state = self._state = GraphBuffers(room, tables.rows, vocabulary, device)
             with torch.inference_mode(False):
-                self._history = torch.zeros(room, 2, tables.rows, dtype=torch.int64, device=self.host.model.device)
+                self._history = torch.zeros(room, 2, tables.rows, dtype=torch.int64, device=device)
         grown_in.load(grown)
         tables.load(grown)
         state.write(context, starts, sampler, room)
-        seats = (self.trees.graphed, self._intermediate)
-        valid = (state, tables, grown_in,
-                 *(place for graphed in seats for place in (graphed.model.rope.reserve(0), *graphed.addresses)))
-        if valid != self._valid:
-            self._valid, self._graphs = valid, {}
-            self._capture = self._new_capture() if self._new_capture else None
+        self._captured.at(state, tables, grown_in, *self.trees.graphed.places, *self._intermediate.places)
         grown_in.follow(state, kind)
         fresh = self.trees.capture(grown_in, grown, kind)
-        key = kind, _ranks(grown)
-        if self._capture is not None and key not in self._graphs:
-            parts = partial(grown_in.follow, state, kind), partial(self._check, state, grown_in, *key)
-            self._graphs[key] = self._capture(parts[0])[0], self._capture(parts[1])[0]
-            fresh = True
+        for key, part in self._parts(state, grown_in, grown, kind):
+            fresh |= self._captured.capture(key, part)
         if fresh:
             state.rewrite()  # capturing has run a round
         return state
 
+    def _parts(self, state: GraphBuffers, grown_in: TreeBuffers, grown: TreePlan,
+               kind: SamplingKind) -> list[tuple[tuple[SamplingKind, int], Callable[[], None]]]:
+        """Return by key what is captured of a round before and after the tree's own passes."""
+        ranks = max(siblings for _, siblings in grown.passes)  # of its largest families, as its passes draw them
+        return [((kind, 0), partial(grown_in.follow, state, kind)),
+                ((kind, ranks), partial(self._check, state, grown_in, kind, ranks))]
+
     def _round(self, state: GraphBuffers, grown_in: TreeBuffers, grown: TreePlan, kind: SamplingKind) -> None:
-        if self._capture is not None:
-            begin, check = self._graphs[kind, _ranks(grown)]
-            begin()
-            self.trees.grow(grown_in, grown, kind)
-            self._clock.mark(self.trees.tier)
-            check()
-        else:
-            grown_in.follow(state, kind)
-            self.trees.grow(grown_in, grown, kind)
-            self._clock.mark(self.trees.tier)
-            self._check(state, grown_in, kind, _ranks(grown))
+        follow, check = self._parts(state, grown_in, grown, kind)
+        self._captured.run(*follow)
+        self.trees.grow(grown_in, grown, kind)
+        self._clock.mark(self.trees.tier)
+        self._captured.run(*check)
         self._clock.mark(self.tier)
 
     def _check(self, state: GraphBuffers, grown_in: TreeBuffers, kind: SamplingKind, ranks: int) -> None:
-        """One pass over the retrieved part reviews the tree; what it makes of it is what the round writes."""
+        """Review the tree by one pass over the retrieved part; its verdict is what the round writes."""
         tables = self._tables
         assert tables is not None
         first, size, shape = grown_in.bounds.reread, grown_in.bounds.size, tables.shape(ranks)
@@ -166,36 +212,26 @@ class TreeRunner(Drafter):
         state.emit(written, accepted, probs, tested=accepted + refused)
 
     def _close_ranks(self, graphed: GraphModel, root: Tensor, source: Tensor) -> None:
-        """Slots ``source`` [D], counted from the root's [1], to those right behind it."""
+        """Move slots ``source`` [D], counted from the root's [1], to those right behind it."""
         assert self._tables is not None
         source, target = root + source, root + self._tables.ahead
         for buffers in graphed.cache.layers:
             for own in (buffers.keys, buffers.values):
                 own.index_copy_(1, target, own.index_select(1, source))
 
-    def _learn(self, tally: Tally, grown: TreePlan, emitted: Sequence[int], sampler: Sampler) -> list[int]:
-        """What became of each round's tree; -> what was kept of the last one."""
-        self._rounds += tally.rounds
-        self._passes += tally.rounds * len(grown.passes)
-        self._tested += tally.tested
-        self._accepted += tally.accepted
+    def _learn(self, written: Written, grown: TreePlan, sampler: Sampler) -> list[int]:
+        """Learn what became of each round's tree; return what was kept of the last one."""
+        self._counts.update(rounds=written.rounds, passes=written.rounds * len(grown.passes), tested=written.tested,
+                            accepted=written.accepted)
         at, n, kept = 0, len(grown.parents), []
-        for drafted, path in self._history[: tally.rounds].tolist():
+        for drafted, path in self._history[: written.rounds].tolist():
             kept = [node for node in range(n) if path[node]]
             nodes, parents = grown.living(drafted[:n], sampler.stop)
-            tree = Draft([drafted[node] for node in nodes], [None] * len(nodes), [self.trees.tier] * len(nodes),
-                             parents=parents)
-            self.trees.host.learn(emitted[at : at + len(kept) + 1], tree)
+            draft = Draft([drafted[node] for node in nodes], [None] * len(nodes), [self.trees.tier] * len(nodes),
+                          parents=parents)
+            self.trees.host.learn(written.token_ids[at : at + len(kept) + 1], draft)
             at += len(kept) + 1
         return kept
-
-    def _tell(self, context: Sequence[int], emitted: Sequence[int], last: int, run: int) -> None:
-        """The caches what they hold now. last: drafted tokens that the last round kept, the first ``run`` of which have
-        been through the small model."""
-        small, middle = self.trees.graphed.on, self._intermediate.on
-        seen = len(emitted) - 1 - last + run
-        small.staged_elsewhere([*context[small.length :], *emitted[:seen]])
-        middle.staged_elsewhere([*context[middle.length :], *emitted[:-1]])
 
     def settle(self, context: Sequence[int], *, committed: bool) -> None:
         self.host.settle(context, committed=committed)
@@ -204,12 +240,7 @@ class TreeRunner(Drafter):
         self.host.reset()
 
     def stats(self) -> DraftStats:
-        counts = (TierCount(self.trees.tier, self._tested, self._accepted),) if self._tested else ()
-        passes = {self.tier: self._rounds, self.trees.tier: self._passes}
-        self._tested = self._accepted = self._rounds = self._passes = 0
+        known, self._counts = self._counts, Counter()
+        counts = (TierCount(self.trees.tier, known["tested"], known["accepted"]),) if known["tested"] else ()
+        passes = {self.tier: known["rounds"], self.trees.tier: known["passes"]}
         return self.host.stats() + DraftStats(counts, self._clock.read(), passes)
-
-
-def _ranks(grown: TreePlan) -> int:
-    """Siblings of its largest families, as its passes draw them."""
-    return max(siblings for _, siblings in grown.passes)

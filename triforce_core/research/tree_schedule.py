@@ -1,4 +1,4 @@
-"""How a tree is grown in passes of few widths: numbers in, tables out. They change with the tree's shape, not by round.
+"""How a tree is grown in passes of few widths, in tables that change with the tree's shape, not by round.
 
 Letters: S passes, R rows of the widest, K siblings of the largest family, M columns of a mask. The first pass reads the
 newest tokens of the context, the last of which is the root; then come the tokens of each level that have children, 64
@@ -24,7 +24,7 @@ _ROWS = (1, 2, 4, 8, 16, 32, 64)  # widths of passes: up to 16 rows take about t
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What the tables of any tree of one drafter fit into. reread: tokens of the first pass."""
+    """Bound the tables of any tree of one drafter. reread: tokens of the first pass."""
 
     size: int
     depth: int
@@ -41,13 +41,23 @@ class Bounds:
 
     @property
     def columns(self) -> int:
-        """Every slot behind the root's is covered, the widest pass last."""
+        """Return M: every slot behind the root's is covered, the widest pass last."""
         return self.size + self.rows + self.reread
 
     @property
     def nowhere(self) -> int:
-        """The place of tokens that nobody wants."""
+        """Return the place of tokens that nobody wants."""
         return self.reread + self.size
+
+    def tables(self) -> dict[str, np.ndarray]:
+        """Return empty tables: places, steps and slots int64 [S, R] of each pass's rows, steps being counted from the
+        root; stops int64 [S]; targets int64 [S, K, R], where drawn siblings go; masks bool [S, R, M], see
+        ``DeviceSlots``."""
+        count, rows = self.passes, self.rows
+        return {"places": np.full((count, rows), self.nowhere), "steps": np.zeros((count, rows), dtype=np.int64),
+                "slots": np.zeros((count, rows), dtype=np.int64), "stops": np.zeros(count, dtype=np.int64),
+                "targets": np.full((count, self.siblings, rows), self.nowhere),
+                "masks": np.zeros((count, rows, self.columns), dtype=np.bool_)}
 
     def hold(self, shape: TreeShape) -> bool:
         return (shape.size <= self.size and shape.depth <= self.depth
@@ -56,29 +66,21 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class TreePlan:
-    """passes: rows and siblings of each. parents: of the tokens grown. run: those of them that are read, in the order
-    of their slots. slots: in use behind the root's. Tables: places, steps and slots int64 [S, R] of each pass's rows,
-    steps being counted from the root; stops int64 [S]; targets int64 [S, K, R], where drawn siblings go; masks bool
-    [S, R, M], see ``DeviceSlots``."""
+    """Plan a tree's passes.
+
+    passes: rows and siblings of each. parents: of the tokens grown. run: those of them that are read, in the order of
+    their slots. slots: in use behind the root's. tables: as many rows of ``Bounds.tables`` as there are passes."""
 
     passes: list[tuple[int, int]]
     parents: list[int]
     run: list[int]
     slots: int
-    places: np.ndarray
-    steps: np.ndarray
-    row_slots: np.ndarray
-    stops: np.ndarray
-    targets: np.ndarray
-    masks: np.ndarray
-
-    @property
-    def depth(self) -> int:
-        return 1 + max(tree.depths(self.parents))
+    tables: dict[str, np.ndarray]
 
     def living(self, tokens: Sequence[int], stop: Set[int]) -> tuple[list[int], list[int]]:
-        """Of drafted tokens, those that are drafted in truth (-1: nothing was left to draw) and follow neither one that
-        is not nor the end of an answer: which they are, and their parents as they are numbered then."""
+        """Return which drafted tokens are drafted in truth, and their parents as they are numbered then.
+
+        Left out are -1 (nothing was left to draw) and what follows one of those or the end of an answer."""
         number: dict[int, int] = {-1: -1}
         for node, (token, parent) in enumerate(zip(tokens, self.parents, strict=True)):
             if token >= 0 and parent in number and (parent < 0 or tokens[parent] not in stop):
@@ -88,7 +90,7 @@ class TreePlan:
 
 
 def plan(shape: TreeShape, levels: int, bounds: Bounds) -> TreePlan:
-    """The first ``levels`` levels of ``shape``, at least one."""
+    """Plan the first ``levels`` levels of ``shape``, at least one."""
     assert levels >= 1 and bounds.hold(shape)
     depths = tree.depths(shape.parents)
     parents = [parent for parent, depth in zip(shape.parents, depths, strict=True) if depth < levels]
@@ -97,11 +99,9 @@ def plan(shape: TreeShape, levels: int, bounds: Bounds) -> TreePlan:
     for level in range(max(depths[: len(parents)], default=0) + 1):
         inner = [node for node in range(len(parents)) if depths[node] == level and families[node + 1]]
         groups += [inner[at : at + _ROWS[-1]] for at in range(0, len(inner), _ROWS[-1])]
-    count, rows, first = len(groups), bounds.rows, bounds.reread
-    places = np.full((count, rows), bounds.nowhere)
-    steps, row_slots, stops = np.zeros_like(places), np.zeros_like(places), np.zeros(count, dtype=np.int64)
-    targets = np.full((count, bounds.siblings, rows), bounds.nowhere)
-    masks = np.zeros((count, rows, bounds.columns), dtype=np.bool_)
+    first = bounds.reread
+    tables = {name: table[: len(groups)] for name, table in bounds.tables().items()}
+    places, steps, row_slots, stops, targets, masks = tables.values()
     passes: list[tuple[int, int]] = []
     run: list[int] = []
     for number, group in enumerate(groups):
@@ -129,7 +129,7 @@ def plan(shape: TreeShape, levels: int, bounds: Bounds) -> TreePlan:
                 targets[number, rank, row] = first + child
         most = max(len(families[node + 1]) for node in group)
         passes.append((width, min(bounds.siblings, 1 << (most - 1).bit_length())))
-    return TreePlan(passes, parents, run, int(stops.max()), places, steps, row_slots, stops, targets, masks)
+    return TreePlan(passes, parents, run, int(stops.max()), tables)
 
 
 def _at_least(count: int) -> int:

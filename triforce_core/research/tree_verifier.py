@@ -1,46 +1,59 @@
-"""What a model makes of a draft in which several tokens may follow one: the lossless step for trees.
+"""The lossless step for trees: a draft in which several tokens may follow one.
 
 As in ``speculation.verifier``, but where a sibling is refused p becomes the residual, norm(max(p - q, 0)), and the next
 one is tried against that; after the last the residual is drawn from (SpecInfer, arXiv 2305.09781, algorithm 2, where
-all were drawn from one q; Sequoia, arXiv 2402.12374, algorithm 2, where each q lacks the older siblings). Siblings are
-reviewed exactly, whoever reviews.
+all were drawn from one q; Sequoia, arXiv 2402.12374, algorithm 2, where each q lacks the older siblings).
+
+Letters: n drafted tokens, V vocabulary; row 0 is what came before them, row i + 1 token i.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Protocol
+from dataclasses import dataclass
+from functools import lru_cache, partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..sampling import Chance, Sampler, TensorChance
 from ..speculation import tree
-from ..speculation.draft import Draft, Verdict
+from ..speculation.drafter import Draft, Verdict
 from ..speculation.verifier import Verified, Verifier, drafted_probs, drawn_chance, odds_of
-from . import tree_rows
-from .tree_tensors import OnDevice, reject_tree_on_tensors
+
+Tails = Sequence[Sequence[int]]  # of each row of logits: the drafted tokens between the context and it
 
 
-class Rows(Protocol):
-    """The verifying model's distributions [V]: row 0 after the context, row i + 1 after drafted token i."""
+def distributions(sampler: Sampler, logits: Tensor, context: Sequence[int], tails: Tails) -> Tensor:
+    """Return ``Sampler.distributions`` of logits [m, V]: without masks no row depends on what it follows."""
+    if sampler.masks is None:
+        return sampler.distributions(logits, context)
+    return _by_row(sampler.distributions, logits, context, tails)
 
-    def __getitem__(self, row: int) -> Tensor: ...
+
+def scores(sampler: Sampler, logits: Tensor, context: Sequence[int], tails: Tails) -> Tensor:
+    """Return ``Sampler.scores`` of logits [m, V]; rows at one position share their noise."""
+    if sampler.masks is None and sampler.kind.greedy:
+        return sampler.scores(logits, context)
+    return _by_row(sampler.scores, logits, context, tails)
 
 
-class RowsOnDemand:
-    """Of a tree most rows are never asked for, and each may cost a sort of the vocabulary."""
+def _by_row(asked: Callable[[Tensor, Sequence[int]], Tensor], logits: Tensor, context: Sequence[int],
+            tails: Tails) -> Tensor:
+    return torch.cat([asked(logits[row : row + 1], [*context, *tail]) for row, tail in enumerate(tails)])
 
-    def __init__(self, tails: tree_rows.Tails, logits: Tensor, context: Sequence[int], sampler: Sampler) -> None:
-        self._tails, self._logits, self._context, self._sampler = tails, logits, context, sampler
-        self._known: dict[int, Tensor] = {}
 
-    def __getitem__(self, row: int) -> Tensor:
-        if row not in self._known:
-            self._known[row] = tree_rows.distributions(self._sampler, self._logits[row : row + 1], self._context,
-                                                       [self._tails[row]])[0]
-        return self._known[row]
+class RowsOnDemand(dict[int, Tensor]):
+    """Compute a row [V] when it is first asked for: of a tree most never are, and each may cost a sort."""
+
+    def __init__(self, asked: Callable[[int], Tensor]) -> None:
+        super().__init__()
+        self._asked = asked
+
+    def __missing__(self, row: int) -> Tensor:
+        self[row] = self._asked(row)
+        return self[row]
 
 
 def for_trees(chains: Verifier) -> Verifier:
@@ -57,15 +70,15 @@ def verify(draft: Draft, logits: Tensor, context: Sequence[int], sampler: Sample
     """See ``speculation.verifier.verify``."""
     tails = tree.tails(draft.token_ids, draft.parents)
     if sampler.coupled:
-        verdict = agree(draft, tree_rows.draws(sampler, logits, context, tails))
+        drawn: list[int] = scores(sampler, logits, context, tails).argmax(-1).tolist()
+        verdict = agree(draft, drawn if sampler.kind.greedy else sampler.same(drawn))
         return verdict, [None] * len(verdict.token_ids)
-    target: Rows
+    target: Tensor | RowsOnDemand
     if logits.is_cuda:  # each decision on the host would wait for the device
-        target = whole = tree_rows.distributions(sampler, logits, context, tails)
-        chance = drawn_chance(sampler, whole)
-        verdict = reject_at_once(draft, whole, chance, sampler.same)
+        target = distributions(sampler, logits, context, tails)
+        verdict = reject_at_once(draft, target, drawn_chance(sampler, target), sampler.same)
     else:
-        target = RowsOnDemand(tails, logits, context, sampler)
+        target = RowsOnDemand(lambda row: distributions(sampler, logits[row : row + 1], context, [tails[row]])[0])
         verdict = reject(draft, target, sampler.chance)
     return verdict, [target[row] for row in (0, *(node + 1 for node in verdict.path))]
 
@@ -83,8 +96,8 @@ def agree(draft: Draft, own_draws: Sequence[int]) -> Verdict:
         row = kept + 1
 
 
-def reject(draft: Draft, target: Rows, chance: Chance) -> Verdict:
-    """Rejection against target, n + 1 rows; where a drafted token's distribution is None it is one-hot."""
+def reject(draft: Draft, target: Tensor | RowsOnDemand, chance: Chance) -> Verdict:
+    """Test siblings against target, n + 1 rows; where a drafted token's distribution is None it is one-hot."""
     families, row = tree.families(draft.parents), 0
     path: list[int] = []
     while True:
@@ -107,14 +120,71 @@ def reject(draft: Draft, target: Rows, chance: Chance) -> Verdict:
 
 def reject_at_once(draft: Draft, target: Tensor, chance: TensorChance,
                    same: Callable[[list[int]], list[int]] = list) -> Verdict:
-    """``reject`` where the host waits once, for all decisions together. same: see ``Sampler``."""
-    n = len(draft.token_ids)
+    """Do ``reject``; the host waits once, for all decisions together. same: see ``Sampler``."""
     tokens = torch.tensor(draft.token_ids, dtype=torch.int64, device=target.device)
     probs = drafted_probs(tokens, draft.probs, target)
-    shape = OnDevice.of(tuple(draft.parents), target.device)
+    shape = ShapeOnDevice.of(tuple(draft.parents), target.device)
     decided, residuals = reject_tree_on_tensors(tokens, shape, probs, target, chance)
     found, row = shape.walk(decided)
     *kept, token = same(torch.cat((found.long(), chance.pick(residuals.index_select(0, row)[0]))).tolist())
-    path = [node for node in range(n) if kept[node]]
+    path = [node for node, is_kept in enumerate(kept) if is_kept]
     last = path[-1] + 1 if path else 0
     return Verdict([*(draft.token_ids[node] for node in path), token], path, tree.families(draft.parents)[last])
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeOnDevice:
+    """Hold a tree's shape as numbers on a device.
+
+    by_rank: of all first, all second ... siblings the tokens and the rows that they follow, int64 each. above, older:
+    bool [n, n], whether token i follows token j or is it, and whether j is an older sibling of i."""
+
+    by_rank: tuple[tuple[Tensor, Tensor], ...]
+    above: Tensor
+    older: Tensor
+
+    @staticmethod
+    @lru_cache(maxsize=16)
+    def of(parents: tuple[int, ...], device: torch.device) -> ShapeOnDevice:
+        above, ranks = np.array(parents), np.array(tree.ranks(parents))
+        members = [np.flatnonzero(ranks == rank) for rank in range(ranks.max() + 1)]
+        with torch.inference_mode(False):  # kept from one round to the next
+            return ShapeOnDevice(
+                tuple((torch.from_numpy(nodes).to(device), torch.from_numpy(above[nodes] + 1).to(device))
+                      for nodes in members),
+                torch.from_numpy(tree.ancestry(parents)).to(device),
+                torch.from_numpy(older_siblings(parents)).to(device))
+
+    def walk(self, kept: Tensor) -> tuple[Tensor, Tensor]:
+        """Return bool [n], which tokens are on the path, and int64 [1], the row at which it ends.
+
+        kept [n]: of each token, whether it is if its turn comes."""
+        first = kept & ~(self.older & kept).any(1)
+        path = ~(self.above & ~first).any(1)
+        rows = torch.arange(1, len(path) + 1, device=path.device)
+        return path, (path * rows).amax(0, keepdim=True)
+
+
+def older_siblings(parents: Sequence[int]) -> np.ndarray:
+    """Return bool [n, n]: token j is an older sibling of token i."""
+    above, ranks = np.array(parents), np.array(tree.ranks(parents))
+    older: np.ndarray = (above[:, None] == above[None, :]) & (ranks[:, None] > ranks[None, :])
+    return older
+
+
+def reject_tree_on_tensors(drafted: Tensor, shape: ShapeOnDevice, probs: Tensor, target: Tensor,
+                           chance: TensorChance) -> tuple[Tensor, Tensor]:
+    """Do ``reject`` for all families side by side: drafted [n] from probs [n, V] against target [n + 1, V].
+
+    -1 stands for what was not drafted. Return bool [n], whether each is kept if its turn comes, and [n + 1, V], what
+    each row's own token is drawn from when all its children are refused. As in ``reject_on_tensors``, every test is
+    made."""
+    odds, residuals = target.new_zeros(len(drafted)), target.clone()
+    for nodes, rows in shape.by_rank:
+        p, q, token = residuals[rows], probs[nodes], drafted[nodes]
+        there, at = token >= 0, token.clamp_min(0)[:, None]
+        odds[nodes] = torch.where(there, (p.gather(1, at) / q.gather(1, at)).squeeze(1).clamp_max(1.0), 0.0)
+        left = (p - q).clamp_min(0.0)
+        total = left.sum(1, keepdim=True)
+        residuals[rows] = torch.where(there[:, None] & (total > 0.0), left / total, p)
+    return chance.happens(odds), residuals

@@ -1,7 +1,7 @@
 """What passes cost on this machine with one model: a profile, kept from one start to the next.
 
-One JSON file of figures. Whatever is wrong with it, it is measured anew, and ``trouble`` says why. Knows no model: who
-asks names the machine, the model and the tiers in words that change when a measurement would.
+One JSON file of figures. Whatever is wrong with it, it is measured anew, and ``trouble`` says why. Knows no model: its
+caller names the machine, the model and the tiers in words that change when a measurement would.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -25,43 +25,36 @@ _NEAR = 0.15  # of a context's length: so much longer or shorter, passes cost th
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Whose measurements: all of the machine that makes its passes quicker or slower, and the models' files."""
+    """Name all of the machine that makes its passes quicker or slower, and the models' files."""
 
     machine: Mapping[str, str]
     model: str
     draft: str
 
 
-@dataclass
-class _Kept:
-    """The file's content. place: where keys and values lie; tiers: which ones, with what they attend."""
-
-    full: dict[str, dict[int, Costs]] = field(default_factory=dict)  # by place and tokens of context; without a step
-    steps: dict[str, dict[int, float]] = field(default_factory=dict)  # by tiers and gamma1
-    measured: str = ""  # when
-
-
 class Profile:
-    """Of one subject, in ``folder`` (None: for as long as this object lives)."""
+    """Keep the measurements of one subject in ``folder`` (None: for as long as this object lives)."""
 
     def __init__(self, folder: Path | None, subject: Subject) -> None:
         name = sha256(f"{subject.model}\n{subject.draft}".encode()).hexdigest()[:24]
         self._path = None if folder is None else folder / f"{name}.json"
-        self._subject, self._kept = subject, _Kept()
-        self.trouble = ""  # why nothing is known: what was kept could not be used, or nothing could be measured
+        self._subject = subject
+        self._clear()
         self._read()
 
-    @property
-    def measured(self) -> str:
-        """When costs were measured last, "2026-11-21 06:40"; empty: never."""
-        return self._kept.measured
+    def _clear(self) -> None:
+        # place: where keys and values lie; tiers: which ones, with what they attend.
+        self._full: dict[str, dict[int, Costs]] = {}  # by place and tokens of context; without a step
+        self._steps: dict[str, dict[int, float]] = {}  # by tiers and gamma1
+        self.measured = ""  # when last, "2026-11-21 06:40"; empty: never
+        self.trouble = ""  # why nothing is known: what was kept could not be used, or nothing could be measured
 
     def lengths(self) -> tuple[int, ...]:
-        """Tokens of context at which costs were measured, wherever keys and values lay."""
-        return tuple(sorted({tokens for known in self._kept.full.values() for tokens in known}))
+        """Return the tokens of context at which costs were measured, wherever keys and values lay."""
+        return tuple(sorted({tokens for known in self._full.values() for tokens in known}))
 
     def in_words(self) -> str:
-        """When and at which lengths of context was measured, in a line fit to show."""
+        """Return when and at which lengths of context was measured, in a line fit to show."""
         if not self.measured:
             return f"{self.trouble}; {_NEVER}" if self.trouble else _NEVER
         tokens = [f"{length:,}" for length in self.lengths()]
@@ -69,79 +62,75 @@ class Profile:
         return f"measured {self.measured} at {listed} tokens"
 
     def forget(self) -> None:
-        """All of it, the file too."""
-        self._kept, self.trouble = _Kept(), ""
+        """Forget all of it, the file too."""
+        self._clear()
         if self._path is not None:
             with suppress(OSError):
                 self._path.unlink(missing_ok=True)
 
     def costs(self, place: str, tiers: str, context: int, gamma1: int) -> Costs | None:
-        """Measured at about this context, or between two lengths where it was; a step with chains of gamma1."""
-        step = self._kept.steps.get(tiers, {}).get(gamma1)
-        full = _about(self._kept.full.get(place, {}), context)
+        """Return what was measured at about this context, or between two lengths; a step with chains of gamma1."""
+        step = self._steps.get(tiers, {}).get(gamma1)
+        full = _about(self._full.get(place, {}), context)
         return None if full is None or step is None else replace(full, step=step)
 
     def keep_costs(self, place: str, tiers: str, context: int, gamma1: int, costs: Costs) -> None:
-        """In the place of what was measured near there."""
-        known = self._kept.full.setdefault(place, {})
+        """Keep costs in the place of what was measured near there."""
+        known = self._full.setdefault(place, {})
         for tokens in [tokens for tokens in known if abs(tokens - context) <= _NEAR * context]:
             del known[tokens]
         rows, times = zip(*costs.verify, strict=True)
         plain, *verify = _undisturbed([costs.plain, *times])
         known[context] = Costs(plain, tuple(zip(rows, verify, strict=True)), 0.0, costs.choose)
-        self._kept.steps.setdefault(tiers, {})[gamma1] = costs.step
-        self._kept.measured = datetime.now(UTC).astimezone().strftime("%Y-%m-%d %H:%M")
+        self._steps.setdefault(tiers, {})[gamma1] = costs.step
+        self.measured = datetime.now(UTC).astimezone().strftime("%Y-%m-%d %H:%M")
 
     def write(self) -> None:
-        """Whole or not at all. Where it cannot be written (a full disk), it is measured again next time."""
+        """Write it whole or not at all. Where it cannot be written (a full disk), it is measured again next time."""
         if self._path is None:
             return
+        full = {place: {tokens: asdict(one) for tokens, one in sorted(known.items())}
+                for place, known in self._full.items()}
+        content = {"version": _VERSION, **asdict(self._subject), "measured": self.measured, "full": full,
+                   "steps": self._steps}
         partial = self._path.with_name(f"{self._path.name}.{os.getpid()}.partial")
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(self._content(), file, indent=1)
+                json.dump(content, file, indent=1)
             os.replace(partial, self._path)
         with suppress(OSError):  # what could not be finished
             partial.unlink(missing_ok=True)
 
-    def _content(self) -> dict[str, Any]:
-        kept = self._kept
-        return {
-            "version": _VERSION, "machine": dict(self._subject.machine), "model": self._subject.model,
-            "draft": self._subject.draft, "measured": kept.measured,
-            "full": {place: {str(tokens): {"plain": one.plain, "verify": one.verify, "choose": one.choose}
-                             for tokens, one in sorted(known.items())} for place, known in kept.full.items()},
-            "steps": {tiers: {str(gamma1): time for gamma1, time in known.items()}
-                      for tiers, known in kept.steps.items()},
-        }
-
     def _read(self) -> None:
         if self._path is None or not self._path.exists():
             return
+        subject = self._subject
         try:
             found = json.loads(self._path.read_text(encoding="utf-8"))
+            machine = found["machine"]
             if found["version"] != _VERSION:
                 self.trouble = "what was measured before was kept by another version of this program"
-            elif found["machine"] != dict(self._subject.machine):
-                changed = self._what_changed(found["machine"])
-                self.trouble = f"what was measured before is of another machine ({changed})"
-            elif (found["model"], found["draft"]) != (self._subject.model, self._subject.draft):
+            elif machine != dict(subject.machine):
+                changed = (name for name in {*subject.machine, *machine}
+                           if subject.machine.get(name) != machine.get(name))
+                self.trouble = f"what was measured before is of another machine ({', '.join(sorted(changed))})"
+            elif (found["model"], found["draft"]) != (subject.model, subject.draft):
                 self.trouble = "what was measured before is of another model"
             else:
-                self._kept = _kept(found)
+                full = {place: {int(tokens): _costs(one) for tokens, one in known.items()}
+                        for place, known in found["full"].items()}
+                self._steps = {tiers: {int(gamma1): _time(time) for gamma1, time in known.items()}
+                               for tiers, known in found["steps"].items()}
+                self._full, self.measured = full, str(found["measured"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError, AssertionError):
+            self._clear()
             self.trouble = "what was measured before cannot be read"
-
-    def _what_changed(self, machine: Mapping[str, str]) -> str:
-        now = self._subject.machine
-        return ", ".join(sorted(name for name in {*now, *machine} if now.get(name) != machine.get(name)))
 
 
 def _undisturbed(times: Sequence[float]) -> list[float]:
-    """Of ever larger pieces of work. None is quicker than a smaller one, so what seems so was not disturbed, and the
-    smaller one was."""
+    """Return the times of ever larger pieces of work, none longer than that of a larger one: it was disturbed."""
     settled: list[float] = []
     for time in reversed(times):
         settled.append(min(time, settled[-1]) if settled else time)
@@ -156,35 +145,22 @@ def _about(known: Mapping[int, Costs], context: int) -> Costs | None:
     above = min((tokens for tokens in known if tokens > context), default=None)
     if below is None or above is None:
         return None
-    return between(known[below], known[above], (context - below) / (above - below))
+    one, other, share = known[below], known[above], (context - below) / (above - below)
+
+    def mix(mine: float, its: float) -> float:  # attention takes time in proportion to the context
+        return mine + (its - mine) * share
+
+    verify = tuple((rows, mix(time, other.verifying(rows))) for rows, time in one.verify)
+    return Costs(mix(one.plain, other.plain), verify, 0.0, mix(one.choose, other.choose))
 
 
-def between(one: Costs, other: Costs, share: float) -> Costs:
-    """At ``share`` of the way: attention takes time in proportion to the context."""
-    verify = tuple((rows, _mix(time, other.verifying(rows), share)) for rows, time in one.verify)
-    return Costs(_mix(one.plain, other.plain, share), verify, 0.0, _mix(one.choose, other.choose, share))
-
-
-def _mix(one: float, other: float, share: float) -> float:
-    return one + (other - one) * share
-
-
-def _kept(found: Mapping[str, Any]) -> _Kept:
-    """Raises ValueError, KeyError, TypeError, AttributeError or AssertionError unless every figure is one."""
-    return _Kept(
-        {place: {int(tokens): Costs(_time(one["plain"]), _curve(one["verify"]), 0.0, _time(one["choose"], 0.0))
-                 for tokens, one in known.items()} for place, known in found["full"].items()},
-        {tiers: {int(gamma1): _time(time) for gamma1, time in known.items()}
-         for tiers, known in found["steps"].items()},
-        str(found["measured"]))
-
-
-def _curve(found: Sequence[Any]) -> tuple[tuple[int, float], ...]:
-    return tuple((int(rows), _time(time)) for rows, time in found)
+def _costs(found: Mapping[str, Any]) -> Costs:
+    """Raise ValueError, KeyError, TypeError, AttributeError or AssertionError unless every figure is one."""
+    verify = tuple((int(rows), _time(time)) for rows, time in found["verify"])
+    return Costs(_time(found["plain"]), verify, 0.0, _time(found["choose"], 0.0))
 
 
 def _time(value: Any, least: float = 1e-6) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < 1e9:
         raise ValueError(value)
     return float(value)
-

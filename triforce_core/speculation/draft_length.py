@@ -28,16 +28,17 @@ _TRUST, _TRIED = 8.0, 6.0  # tests that an assumption counts for; that all befor
 _SLACK, _SURE = 2.5, 1.1  # tokens of plain decoding lost, after which drafts must promise so many times its rate
 _TRYING, _RESTS, _CONVINCED = 0.02, (4, 100), 3  # share of time for tries; rounds between two; gains that end a rest
 _BEHIND, _SHORT, _CERTAIN = 0.05, 20, 0.97  # share of an answer's time, of so many tokens at least, that may be lost
-_BEYOND, _FARTHER = 1.5, 2.0  # times the best length, and what drafts have held lately, that a sure draft may reach
-_CHEAP, _DEAR = 1.5, 0.5  # in passes of one row: the widest, for quotations to be drafted whole; a step, not to be
+_FARTHER = 2.0  # times what drafts have held lately that a sure draft may reach
+# In passes of one row: the most that the widest pass and a step may take for quotations to be drafted whole.
+_CHEAP_ROWS, _CHEAP_STEP = 1.5, 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Milliseconds. plain: of a round that drafts nothing and that nobody observes. verify: (rows, milliseconds) of the
-    full pass over a draft, with its verdict, ascending. step: of the drafter's smallest one (the small model's chain
-    and the middle tier's pass over it; without a middle tier one pass; without a model one token). choose: of all that
-    a round does beside, whatever its length."""
+    """Hold milliseconds. plain: of a round that drafts nothing and is not observed. verify: (rows, milliseconds) of the
+    full pass over a draft, with its verdict, ascending. step: of the drafter's smallest one (the small model's
+    chain and the middle tier's pass over it; without a middle tier one pass; without a model one token). choose: of all
+    that a round does beside, whatever its length."""
 
     plain: float
     verify: tuple[tuple[int, float], ...]
@@ -49,7 +50,7 @@ class Costs:
         assert rows and rows == sorted(set(rows)), rows
 
     def verifying(self, rows: float) -> float:
-        """Linear between what was measured, and beyond; a wider pass is not quicker."""
+        """Return the milliseconds of so many rows, linear between what was measured, and beyond, never falling."""
         if len(self.verify) == 1 or rows <= self.verify[0][0]:
             return self.verify[0][1]
         (low, before), (high, after) = next((pair for pair in pairwise(self.verify) if rows <= pair[1][0]),
@@ -59,9 +60,9 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Of one round. gamma2 0: it drafts nothing. observed: what its full pass attends shall choose for the next.
-    most: tokens at which its draft is cut off, guided ones and a last block's included; None: nowhere. keep_going:
-    asked after each of the drafter's steps; None: gamma2 alone decides."""
+    """Hold the choice for one round. gamma2 0: it drafts nothing. observed: what its full pass attends shall choose for
+    the next. most: tokens at which its draft is cut off, guided ones and a last block's included; None: nowhere.
+    keep_going: asked after each of the drafter's steps; None: gamma2 alone decides."""
 
     gamma2: int
     observed: bool = True
@@ -71,7 +72,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What may be chosen from. may_rest: a round may draft nothing. most: see ``Selection``."""
+    """Hold what may be chosen from. may_rest: a round may draft nothing. most: see ``Selection``."""
 
     gamma2s: tuple[int, ...]
     may_rest: bool
@@ -79,15 +80,15 @@ class Candidates:
 
     @property
     def settled(self) -> bool:
-        """Nothing is left to choose."""
+        """Return whether nothing is left to choose."""
         return len(self.gamma2s) == 1 and not self.may_rest
 
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """What is assumed before anything was seen. right: the share of drafted tokens that is accepted. per_step: tokens
-    that a step drafts. forced: tokens that the document forces behind each of them. errors: the share that is refused,
-    by how sure their tier was, least sure first; empty: it does not say."""
+    """Hold what is assumed before anything was seen. right: the share of drafted tokens that is accepted. per_step:
+    tokens that a step drafts. forced: tokens that the document forces behind each of them. errors: the share that is
+    refused, by how sure their tier was, least sure first; empty: it does not say."""
 
     right: float
     per_step: float = 1.0
@@ -97,8 +98,8 @@ class Prior:
 
 @dataclass(frozen=True, slots=True)
 class RoundSeen:
-    """What a round did. guided: of each drafted token, whether the document forced it. confidence: of each of the
-    others, where it was asked for. Milliseconds of the whole round."""
+    """Hold what a round did. guided: of each drafted token, whether the document forced it. confidence: of each of the
+    others, where it was asked for. milliseconds: of the whole round."""
 
     choice: Selection
     guided: Sequence[bool]
@@ -110,7 +111,7 @@ class RoundSeen:
 
 
 class Mean:
-    """A mean that fades."""
+    """Hold a mean that fades."""
 
     def __init__(self, assumed: float, weight: float) -> None:
         self.total, self.weight = assumed * weight, weight
@@ -129,15 +130,16 @@ class Mean:
 
 
 def can_pay(costs: Costs, candidates: Candidates, per_step: float) -> bool:
-    """Whether drafts of some length bring clearly more than plain decoding if next to all of their tokens are right and
-    a step writes ``per_step``, the most it can. Where not, no try is made: each takes several tokens' time."""
+    """Return whether drafts of some length bring clearly more than plain decoding if next to all tokens are right.
+
+    per_step: tokens that a step writes at most. Where not, no try is made: each takes several tokens' time."""
     return any(sum(_CERTAIN**i for i in range(length + 1)) * costs.plain
                > _SURE * (ceil(length / per_step) * costs.step + costs.verifying(length + 1) + costs.choose)
                for length in candidates.gamma2s)
 
 
 class Controller:
-    """Chooses for one answer, or for several of one kind in a row."""
+    """Choose for one answer, or for several of one kind in a row."""
 
     def __init__(self, costs: Costs, candidates: Candidates, prior: Prior, *, clocks: bool) -> None:
         """clocks: whether times measured on the way may change the choice."""
@@ -152,7 +154,7 @@ class Controller:
         self.begin()
 
     def begin(self) -> None:
-        """Another answer of the same kind."""
+        """Begin another answer of the same kind."""
         self._written, self._ahead = 0, 0.0  # tokens, and milliseconds before plain decoding
 
     def next(self) -> Selection:
@@ -170,7 +172,7 @@ class Controller:
             return Selection(0, self._rested + 1 >= self._rest, most)  # what the next try attends is chosen before it
         longest, costs = max(self._candidates.gamma2s), self._costs
         rows = costs.verifying(longest + 1) / costs.verifying(1)
-        if self._forced.value > 1.0 and rows < _CHEAP and costs.step < _DEAR * costs.plain:
+        if self._forced.value > 1.0 and rows < _CHEAP_ROWS and costs.step < _CHEAP_STEP * costs.plain:
             return Selection(longest, True, most)  # how far a quotation reaches is known roughly
         return Selection(length, True, most) if not self._tests else self._patient(length, rate)
 
@@ -186,7 +188,7 @@ class Controller:
         return f"the next draft would have {self._best()[0]} tokens: {figures}"
 
     def learn(self, seen: RoundSeen) -> None:
-        """After each round."""
+        """Learn from a round that is over."""
         drafts, tokens = seen.choice.gamma2 > 0, seen.num_accepted + 1
         usual = self._time(seen.steps, len(seen.guided) + 1) if drafts else self._plain
         self._written += tokens
@@ -220,7 +222,7 @@ class Controller:
             self._tests[row] = tests + 1, refused + (number >= accepted)
 
     def _begin_rest(self) -> None:
-        """Until the next try, which will have cost no more than its share of the time by then."""
+        """Rest until the next try, which will have cost no more than its share of the time by then."""
         waste = max(self._lost / self._plain - _SLACK, 0.5)
         self._rest = min(_RESTS[1], max(_RESTS[0], ceil(waste / _TRYING)))
         self._rested = self._gains = 0
@@ -228,7 +230,7 @@ class Controller:
 
     @property
     def _plain(self) -> float:
-        """Milliseconds of a token without drafts."""
+        """Return the milliseconds of a token without drafts."""
         return self._costs.plain * self._slow[False]
 
     @property
@@ -237,14 +239,14 @@ class Controller:
 
     @property
     def _errors(self) -> list[float]:
-        """By how sure their tier was: the share of tokens that is refused. What is seldom tested moves with all."""
+        """Return the share that is refused, by how sure their tier was; what is seldom tested moves with all."""
         expected = sum(error * tests for error, (tests, _) in zip(self._prior.errors, self._tests, strict=True))
         level = (sum(refused for _, refused in self._tests) + 0.5) / (expected + 0.5)
         return [min(1.0, (refused + _TRUST * level * error) / (tests + _TRUST))
                 for error, (tests, refused) in zip(self._prior.errors, self._tests, strict=True)]
 
     def _best(self) -> tuple[int, float]:
-        """The length for all rounds alike with the most tokens per millisecond, and how many those are."""
+        """Return the length for all rounds alike with the most tokens per millisecond, and how many those are."""
         rates = {length: self._rate(length) for length in self._candidates.gamma2s}
         best = max(rates, key=rates.__getitem__)
         return best, rates[best]
@@ -256,13 +258,13 @@ class Controller:
         return tokens * each / self._time(own / self._per_step.value, length + each)
 
     def _time(self, steps: float, rows: float) -> float:
-        """Milliseconds of a round that drafts."""
+        """Return the milliseconds of a round that drafts."""
         if self._candidates.most is not None:
             rows = min(rows, self._candidates.most + 1)
         return (steps * self._costs.step + self._costs.verifying(rows) + self._costs.choose) * self._slow[True]
 
     def _patient(self, length: int, rate: float) -> Selection:
-        """For as long as another step pays. rate: what is earned otherwise."""
+        """Choose drafts that go on for as long as another step pays. rate: what is earned otherwise."""
         tokens, each, a = self._per_step.value, 1.0 + self._forced.value, self.right.value
         brings = each * sum(a**i * min(1.0, tokens - i + 1) for i in range(1, ceil(tokens) + 1))
         errors, step, verifying = self._errors, self._costs.step, self._costs.verifying
@@ -282,6 +284,6 @@ class Controller:
 
         # Confidence alone promises too much: what was never seen to hold may take as long as a full pass, if in vain.
         per_row = self._time(1.0 / (tokens * each), 2.0) - self._time(0.0, 1.0)
-        reach = max(_BEYOND * length, self._plain / per_row, _FARTHER * max(self._held))
+        reach = max(length, self._plain / per_row, _FARTHER * max(self._held))
         gamma2s = self._candidates.gamma2s
         return Selection(min(max(gamma2s), max(min(gamma2s), int(reach))), True, self._candidates.most, keep_going)

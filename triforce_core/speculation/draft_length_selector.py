@@ -6,16 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median_low
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 from ..device.shard import Shard
 from ..events import RoundEvent
 from ..kernels import AttentionObserver
 from ..sampling import Sampler
 from .cost_profile import Profile
-from .draft import Draft
 from .draft_length import Candidates, Controller, Costs, Prior, RoundSeen, Selection, can_pay
-from .drafter import Drafter, NoDrafter
+from .drafter import Draft, NoDrafter
 from .model_drafter import QUOTE, ModelOnCache
 from .prompt_lookup import NGRAM
 from .round import Round, speculate
@@ -32,12 +31,13 @@ _PATIENCE = 2.0  # seconds after which nothing is repeated
 _SHORT = 200.0  # milliseconds of a pass that may be repeated without need
 _STEPS = 4  # tokens drafted to time the drafter's steps
 _NEVER = "no model drafts: even if nearly every token were right, drafting would take longer here than plain decoding"
-_OVERHEADS = ("verify", "select", "other")  # stages of a round that are no drafting
 
 
 def expected_prior(middle_cache: str, gamma1: int, temperature: float, *, quotes: bool = False,
                    confident: bool = True) -> Prior:
-    """middle_cache: what the intermediate verifier attends, or "none"; below it chains of gamma1. quotes: answers are
+    """Return what is assumed of drafts before anything was seen.
+
+    middle_cache: what the intermediate verifier attends, or "none"; below it chains of gamma1. quotes: answers are
     quotations. confident: the drafter says how sure it is."""
     lost = [share * min(1.0, temperature) for share in _WARMTH]
     right, below, forced = _QUOTING if quotes else (_RIGHT.get(middle_cache, _OTHER) - lost[0], _BELOW - lost[1], 0.0)
@@ -45,28 +45,15 @@ def expected_prior(middle_cache: str, gamma1: int, temperature: float, *, quotes
     return Prior(right, per_step, forced, ERROR_RATES[temperature > 0] if confident else ())
 
 
-class DraftPipeline(Protocol):
-    """``engine.pipeline.Pipeline`` as seen from here. tiers: the drafter without direct copies. profile_key: what its
-    passes and steps take their time from, None where costs do not last."""
-
-    plan: Any
-    tiers: Drafter
-
-    @property
-    def profile_key(self) -> tuple[str, str] | None: ...
-
-    def begin(self, choice: Selection) -> int: ...
-
-    def time_choice(self) -> float: ...
-
-
 class DraftLengthSelector:
-    """For one pipeline. What was learnt in an answer is of use to the next one of its kind, but not with rejection
-    sampling above temperature 0: there the text depends on the lengths, and a seed shall fix it."""
+    """Choose the draft lengths of one pipeline.
 
-    def __init__(self, pipeline: DraftPipeline, full: ModelOnCache, shard: Shard,
-                 profile: Profile | None = None) -> None:
-        """profile: what is known of this machine, and keeps what is measured here."""
+    What was learnt in an answer is of use to the next one of its kind, but not with rejection sampling above
+    temperature 0: there the text depends on the lengths, and a seed shall fix it."""
+
+    def __init__(self, pipeline: Any, full: ModelOnCache, shard: Shard, profile: Profile | None = None) -> None:
+        """pipeline: an ``engine.pipeline.Pipeline``. profile: what is known of this machine, and keeps what is
+        measured here."""
         self._pipeline, self._full, self._shard, self._profile = pipeline, full, shard, profile
         lengths = pipeline.plan.lengths
         self._candidates: Candidates = pipeline.plan.candidates
@@ -78,10 +65,11 @@ class DraftLengthSelector:
 
     def measure(self, context: Sequence[int], observer: AttentionObserver | None, sampler: Sampler,
                 cancelled: Callable[[], bool]) -> None:
-        """What rounds after ``context`` cost, unless it is known or of no use. The pipeline has started there; what is
-        staged on the way is forgotten. observer: sees passes over made-up drafts. sampler: chooses as answers do; its
-        masks, if those are held to a document, leave every token. cancelled: asked after every pass; then nothing is
-        known."""
+        """Measure what rounds after ``context`` cost, unless it is known or of no use.
+
+        The pipeline has started there; what is staged on the way is forgotten. observer: sees passes over made-up
+        drafts. sampler: chooses as answers do; its masks, if those are held to a document, leave every token.
+        cancelled: asked after every pass; then nothing is known."""
         kind = self._kind(sampler)
         if self._candidates.settled or self._known_costs(context, kind) is not None:
             return
@@ -89,24 +77,27 @@ class DraftLengthSelector:
         if costs is None:
             return
         self._costs[kind] = costs
-        key = self._pipeline.profile_key
+        key = self._key(kind)
         if self._profile is not None and key is not None:
-            gamma1 = self._pipeline.plan.lengths.gamma1
-            self._profile.keep_costs(key[0] + kind, key[1] + kind, len(context), gamma1, costs)
+            self._profile.keep_costs(*key[:2], len(context), key[2], costs)
             self._profile.write()
 
     def _known_costs(self, context: Sequence[int], kind: str) -> Costs | None:
-        """Measured here, or before near enough; of every rank, or of none."""
+        """Return what was measured here, or before near enough; on every rank, or on none."""
         if kind not in self._costs and self._profile is not None and not self._candidates.settled:
-            key = self._pipeline.profile_key
-            costs = None if key is None else self._profile.costs(
-                key[0] + kind, key[1] + kind, len(context), self._pipeline.plan.lengths.gamma1)
+            key = self._key(kind)
+            costs = None if key is None else self._profile.costs(*key[:2], len(context), key[2])
             if self._shard.least(costs is not None) and costs is not None:
                 self._costs[kind] = costs
         return self._costs.get(kind)
 
+    def _key(self, kind: str) -> tuple[str, str, int] | None:
+        """Return what a profile knows these costs by: place, tiers and gamma1; None where costs do not last."""
+        key = self._pipeline.profile_key
+        return None if key is None else (key[0] + kind, key[1] + kind, self._pipeline.plan.lengths.gamma1)
+
     def begin(self, context: Sequence[int], sampler: Sampler) -> None:
-        """An answer after ``context``. Where nothing was measured for it, the usual lengths stay."""
+        """Begin an answer after ``context``. Where nothing was measured for it, the usual lengths stay."""
         self._controller, self.rests = None, False
         costs = self._known_costs(context, self._kind(sampler))
         if costs is None:
@@ -121,7 +112,7 @@ class DraftLengthSelector:
         if self.rests:
             return
         temperature = sampler.params.temperature
-        confident = self._pipeline.tiers.tells_confidence and len(self._candidates.gamma2s) > 1
+        confident = self._pipeline.tiers.gives_confidence and len(self._candidates.gamma2s) > 1
         prior = expected_prior(plan.middle_cache, gamma1, temperature, quotes=bool(sampler.guided(context, 1)),
                                confident=confident)
         if not sampler.coupled:
@@ -136,7 +127,7 @@ class DraftLengthSelector:
         self._controller.begin()
 
     def next(self) -> Selection:
-        """Of the next round; on every rank the same."""
+        """Return the choice for the next round, on every rank the same."""
         if self.rests:
             return Selection(0, False, self._candidates.most)
         if self._controller is None:
@@ -153,7 +144,7 @@ class DraftLengthSelector:
         return replace(choice, gamma2=gamma2, observed=bool(observed), keep_going=keep_going)
 
     def learn(self, choice: Selection, done: Round, event: RoundEvent) -> None:
-        """After each round. event: of it."""
+        """Learn from a round that is over. event: of it."""
         if self._controller is None:
             return
         plan = self._pipeline.plan
@@ -166,24 +157,25 @@ class DraftLengthSelector:
             [sure for sure, given in zip(done.draft.confidence, guided, strict=False) if not given]))
 
     def _kind(self, sampler: Sampler) -> str:
-        """What passes and steps take their time from beside the tiers. Where masks are at work the host leads the
-        drafts, which on a GPU takes up to twice as long: with the other steps' times drafts went on for long behind
-        quotations. To draw with noise takes about what drawing from a distribution does; beside a CPU's passes how
-        tokens are chosen takes no time. Words of profiles that are kept: do not change them."""
+        """Return what passes and steps take their time from beside the tiers.
+
+        Where masks are at work the host leads the drafts, which on a GPU takes up to twice as long. To draw with noise
+        takes about what drawing from a distribution does; beside a CPU's passes how tokens are chosen takes no time.
+        Words of profiles that are kept: do not change them."""
         if not self._pipeline.tiers.runs_on_graphs:
             return ""
         drawn = "" if sampler.kind.greedy else "; drawn from laws"
         return drawn + ("; the host leads" if sampler.masks is not None else "")
 
     def why(self) -> str:
-        """Why the last answer's drafts are as long as they are; empty where that was given."""
+        """Return why the last answer's drafts are as long as they are; empty where that was given."""
         if self.rests:
             return _NEVER
         return self._controller.why() if self._controller is not None else ""
 
 
 class _Given(NoDrafter):
-    """Proposes what it was given, whatever the context."""
+    """Propose what was given, whatever the context."""
 
     def __init__(self, token_ids: Sequence[int]) -> None:
         self._draft = Draft(list(token_ids), [None] * len(token_ids), ["draft"] * len(token_ids))
@@ -192,11 +184,10 @@ class _Given(NoDrafter):
         return self._draft
 
 
-def measure_costs(pipeline: DraftPipeline, full: ModelOnCache, context: Sequence[int],
+def measure_costs(pipeline: Any, full: ModelOnCache, context: Sequence[int],
                   observer: AttentionObserver | None, shard: Shard, sampler: Sampler,
                   cancelled: Callable[[], bool] = lambda: False) -> Costs | None:
-    """Medians of a few repeats, of fewer where passes are long. cancelled: asked after every pass, on every rank
-    alike; then there are none."""
+    """Return medians of a few repeats, of fewer where passes are long; None if cancelled, on every rank alike."""
     lengths = pipeline.plan.lengths
     room = min(full.cache.room, len(context)) - 1
     shortest, longest = min(lengths.gamma2s), lengths.most or max(lengths.gamma2s)
@@ -233,7 +224,7 @@ def measure_costs(pipeline: DraftPipeline, full: ModelOnCache, context: Sequence
 
 def _pass(full: ModelOnCache, context: Sequence[int], drafted: int, observer: AttentionObserver | None,
           sampler: Sampler) -> float:
-    """Milliseconds of the full pass over a draft, with its verdict."""
+    """Return the milliseconds of the full pass over a draft, with its verdict."""
     full.observer = observer
     made_up = context[len(context) - drafted :]
     done = speculate(full, _Given(made_up), context, drafted, sampler)
@@ -242,19 +233,16 @@ def _pass(full: ModelOnCache, context: Sequence[int], drafted: int, observer: At
     return done.verify_milliseconds
 
 
-def _step(pipeline: DraftPipeline, context: Sequence[int], sampler: Sampler) -> float:
-    """Milliseconds of one of the drafter's steps."""
+def _step(pipeline: Any, context: Sequence[int], sampler: Sampler) -> float:
+    """Return the milliseconds of one of the drafter's steps."""
     drafter = pipeline.tiers
     draft = drafter.propose(context, _STEPS, sampler)
     drafter.settle(context, committed=False)
     stats = drafter.stats()
-    return _drafting(stats.milliseconds) / max(1, _steps(pipeline.plan, stats.passes, len(draft.token_ids)))
+    drafting = sum(stats.milliseconds.values())
+    return drafting / max(1, _steps(pipeline.plan, stats.passes, len(draft.token_ids)))
 
 
 def _steps(plan: Any, passes: Mapping[str, int], drafted: int) -> int:
-    """Of the drafter, in a round: its checking model's passes, or its only one's; tokens where there is no model."""
+    """Return a round's steps: the checking model's passes, or the only one's; tokens where there is no model."""
     return passes.get(plan.middle_cache, 0) if plan.has_intermediate else sum(passes.values()) or drafted
-
-
-def _drafting(spent: Mapping[str, float]) -> float:
-    return sum(time for stage, time in spent.items() if stage not in _OVERHEADS)

@@ -8,65 +8,315 @@ Where drafts end when they no longer pay (``keep_going``), it reads after each, 
 
 The rules are ``sampling.DeviceSampling`` and the verifier's ``*_on_tensors``. Drafts equal the host's: token for token
 when coupled, and by rejection with the same numbers.
+
+Letters: g tokens drafted per round, V vocabulary, room: tokens that one draft may come to. Tokens are counted from the
+context's last one: step 0 is that token, step i the i-th token that is written behind it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from ..device.streams import StageClock
+from ..device.streams import StageClock, later
 from ..events import TierCount
-from ..model.graphs import Capture
-from ..sampling import Sampler, SamplingKind
-from .draft import Draft
-from .drafter import Drafter, DraftStats, KeepGoing
-from .graph_buffers import REREAD, GraphBuffers, Written
-from .graph_model import GraphModel
+from ..model.graphs import Capture, DeviceSlots
+from ..sampling import DeviceSampling, DrawnChance, Sampler, SamplingKind, confidence
+from .drafter import Draft, Drafter, DraftStats, KeepGoing
 from .hierarchical import HierarchicalDrafter
-from .model_drafter import ModelDrafter
+from .model_drafter import ModelDrafter, ModelOnCache
 from .verifier import agree_on_tensors, reject_on_tensors
 
+# Newest tokens that the small model's first pass of a round reads. Two of them may not be in its cache yet: its own
+# last guess if all were right, and the token that followed. One more after a whole accepted draft.
+REREAD = 3
+_ROUND, _LAST, _TALLY = 1, 4, 5  # of: tokens written, rounds, tested and accepted tokens, kept by the last round
+_STARTS = 4  # position and slot of step 0, of each of two tiers
+PARAMETERS = 3
 
-# large: two models, their captured rounds, and the counts that a drafter tells
-class GraphRunner(Drafter):
-    """Takes the place of the drafter it is given, on the same models and caches. That one still writes where masks are
-    at work (verbatim quoting): which tokens may follow is looked up on the host there, token by token."""
 
-    def __init__(self, host: HierarchicalDrafter | ModelDrafter, capture: Callable[[], Capture] | None = None,
-                 same: Callable[[Tensor], Tensor] | None = None) -> None:
-        """capture: None runs every round as usual (tests, machines without graphs). same: where several devices take
-        every step together, gives them the first one's numbers, in place (greedy choices need it not)."""
-        self.host, self.tier = host, host.tier
-        self._below = host.tier
-        self._small: GraphModel | None = None
-        self._intermediate: GraphModel | None = None
-        self._gamma = 1  # tokens the small model drafts per round; alone it writes round after round
-        if isinstance(host, ModelDrafter):
-            self._small = GraphModel(host.model, REREAD)
-        else:
-            self._intermediate = GraphModel(host.model, 1)
-            self._gamma = host.gamma1 if isinstance(host.drafter, ModelDrafter) else 0
-            if isinstance(host.drafter, ModelDrafter) and self._gamma:
-                self._small, self._below = GraphModel(host.drafter.model, REREAD), host.drafter.tier
-        self._graphed = [graphed for graphed in (self._small, self._intermediate) if graphed is not None]
-        self.device = self._graphed[0].on.device
-        self._new_capture, self._same = capture, same
-        self._state: GraphBuffers | None = None
-        self._graphs: dict[SamplingKind, list[Callable[[], None]]] = {}
-        self._valid: tuple[object, ...] = ()  # what captured rounds are good for
+class GraphModel:
+    """Run one tier's model on its cache by numbers on the device."""
+
+    def __init__(self, on: ModelOnCache, reread: int) -> None:
+        """reread: tokens up to the newest that a draft's first pass stages (again)."""
+        self.on, self.cache, self.model = on, on.cache, on.model
+        self._reread, self._faster = reread, on.model.faster_sampling
+
+    @property
+    def places(self) -> tuple[object, ...]:
+        """Return what captured passes are good for: where their tables and buffers lie."""
+        return (self.model.rope.reserve(0), *self.cache.addresses)
+
+    def begin(self, context: Sequence[int], n: int) -> tuple[int, int]:
+        """Make ready for n tokens behind ``context``; return position and slot of its last token."""
+        pending = context[self.on.length :]
+        if len(pending) > self._reread:
+            self.on.feed(pending[:-1], 0)
+            pending = pending[-1:]
+        self.cache.begin(len(pending) + n)  # buffers that must grow do it now
+        ahead = len(pending) - 1
+        self.model.rope.reserve(self.cache.length + ahead + n)
+        return self.cache.length + ahead, self.cache.next_slot + ahead
+
+    def token_probs(self, kind: SamplingKind, parameters: Tensor) -> DeviceSampling:
+        return DeviceSampling(kind, parameters, self._faster)
+
+    def chance(self, numbers: Tensor) -> DrawnChance:
+        return DrawnChance(numbers, self._faster)
+
+    def confidence(self, logits: Tensor) -> Tensor:
+        """See ``sampling.confidence``."""
+        return (self.model.kernels.confidence or confidence)(logits)
+
+    def logits(self, token_ids: Tensor, start: Tensor, steps: Tensor, rows: int) -> Tensor:
+        """Return [rows, V] after the last of token_ids [n].
+
+        steps [n]: how far behind the context's last token each is; start [2]: that token's position and slot."""
+        slots = start[1:] + steps
+        place = DeviceSlots(self.cache, slots, (slots[-1:] + 1).int())
+        return self.model.forward_on_device(token_ids, start[:1] + steps, place, rows)
+
+    def stage(self, context: Sequence[int], emitted: Sequence[int]) -> None:
+        """Say to the cache that passes have staged what it lacks of ``context``, and ``emitted`` behind it."""
+        self.on.staged_elsewhere([*context[self.on.length :], *emitted])
+
+
+class CapturedParts:
+    """Keep captured parts of rounds by key for as long as what they read stays where it is."""
+
+    def __init__(self, new_capture: Callable[[], Capture] | None) -> None:
+        """new_capture: None runs every part as usual (tests, machines without graphs)."""
+        self._new_capture = new_capture
         self._capture: Capture | None = None
-        self._clock = StageClock(self.device)
-        self._tested = self._accepted = self._rounds = 0
+        self._places: tuple[object, ...] = ()
+        self.graphs: dict[Hashable, Callable[[], None]] = {}
+
+    @property
+    def captures(self) -> bool:
+        return self._new_capture is not None
+
+    def at(self, *places: object) -> None:
+        """Forget what was captured unless these are the places of last time."""
+        if places != self._places:
+            self._places, self.graphs = places, {}
+            self._capture = self._new_capture() if self._new_capture else None
+
+    def capture(self, key: Hashable, part: Callable[[], None]) -> bool:
+        """Capture a part where parts are and this one is not; return whether it was run for that."""
+        if self._capture is None or key in self.graphs:
+            return False
+        self.graphs[key] = self._capture(part)[0]
+        return True
+
+    def lacks(self, key: Hashable) -> bool:
+        """Return whether ``capture`` would capture this part."""
+        return self._capture is not None and key not in self.graphs
+
+    def run(self, key: Hashable, part: Callable[[], None]) -> None:
+        self.graphs.get(key, part)()
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Hold what rounds have written since ``GraphBuffers.write``.
+
+    last: drafted tokens that the last round kept. kept: of each token whether it was drafted and let stand; sure: the
+    checking tier's confidence in it."""
+
+    rounds: int = 0
+    tested: int = 0
+    accepted: int = 0
+    last: int = 0
+    token_ids: list[int] = field(default_factory=list)
+    kept: list[bool] = field(default_factory=list)
+    sure: list[float] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, book: Tensor) -> Written:
+        tally, (tokens, kept, sure) = book[:_TALLY].tolist(), book[_TALLY + _STARTS + REREAD :].view(3, -1)
+        count, rounds, tested, accepted, last = tally
+        return cls(rounds, tested, accepted, last, tokens[:count].tolist(), kept[:count].bool().tolist(),
+                   sure.view(torch.float64)[:count].tolist())
+
+    def ends(self, stop: frozenset[int]) -> bool:
+        return not stop.isdisjoint(self.token_ids)
+
+    def draft(self, tiers: tuple[str, str], probs: Tensor | None, stop: frozenset[int], *, sure: bool = False) -> Draft:
+        """Return it up to the first token of ``stop``.
+
+        tiers: whose tokens the kept ones are, and the others. probs [room, V]: None where nothing was drawn."""
+        ends = [i + 1 for i, token in enumerate(self.token_ids) if token in stop]
+        count = ends[0] if ends else len(self.token_ids)
+        drawn: Sequence[Tensor | None] = [None] * count if probs is None else probs[:count].clone().unbind()
+        return Draft(self.token_ids[:count], list(drawn), [tiers[not kept] for kept in self.kept[:count]],
+                     confidence=self.sure[:count] if sure else [])
+
+
+class SentNumbers:
+    """Send numbers into fixed memory on the device, again where capturing has written over them."""
+
+    _sent: Sequence[tuple[Tensor, Tensor]] = ()
+
+    def send(self, *sent: tuple[Tensor, Tensor]) -> None:
+        """Copy each of these values to its place, without waiting."""
+        self._sent = sent
+        self.rewrite()
+
+    def rewrite(self) -> None:
+        """Begin the same draft again."""
+        for values, to in self._sent:
+            # From pinned memory: other copies wait for all that the device has to do.
+            to[: len(values)].copy_(values.pin_memory() if to.is_cuda else values, non_blocking=True)
+
+
+def sampling_numbers(sampler: Sampler, vocabulary: int, count: int) -> Tensor:
+    """Return the sampler's parameters, and behind them ``count`` numbers of its chance if that decides."""
+    parameters = torch.tensor(sampler.parameters(vocabulary), dtype=torch.float64)
+    return parameters if sampler.coupled else torch.cat((parameters, sampler.chance.numbers(count)))
+
+
+class GraphBuffers(SentNumbers):
+    """Hold what rounds read and write; every method but ``write``, ``read`` and ``look`` may be captured."""
+
+    def __init__(self, room: int, gamma: int, vocabulary: int, device: torch.device) -> None:
+        self._gamma = gamma
+        with torch.inference_mode(False):
+            self._book = torch.zeros(_TALLY + _STARTS + REREAD + 3 * room, dtype=torch.int64, device=device)
+            self._odds = torch.zeros(PARAMETERS + room * (2 * gamma + 1), dtype=torch.float64, device=device)
+            self._ramp = torch.arange(-REREAD, gamma + 2, device=device)
+            self.drafted = torch.zeros(gamma, dtype=torch.int64, device=device)
+            self.draft_probs = torch.zeros(gamma, vocabulary, device=device)
+            self.probs = torch.zeros(room, vocabulary, device=device)  # of written tokens
+            self._noise: Tensor | None = None
+        self._tally, rest = self._book[:_TALLY], self._book[_TALLY:]
+        self.starts = rest[:_STARTS].view(-1, 2)
+        self._tokens, self._kept, sure = rest[_STARTS:].split((REREAD + room, room, room))
+        self._sure = sure.view(torch.float64)
+        self.parameters, self._numbers = self._odds[:PARAMETERS], self._odds[PARAMETERS:].view(room, 2 * gamma + 1)
+
+    def holds(self, room: int) -> bool:
+        return room <= len(self.probs)
+
+    def write(self, context: Sequence[int], starts: Sequence[tuple[int, int]], sampler: Sampler, room: int) -> None:
+        """Begin a draft of up to ``room`` tokens after ``context``. The host does not wait."""
+        places = [number for start in (starts[0], starts[-1]) for number in start]
+        book = torch.tensor([*[0] * _TALLY, *places, *context[-REREAD:]])
+        # A round writes a token at least, so there are no more rounds than tokens.
+        odds = sampling_numbers(sampler, self.probs.shape[1], room * (2 * self._gamma + 1))
+        noise = []
+        if sampler.coupled and not sampler.kind.greedy:
+            if self._noise is None:
+                with torch.inference_mode(False):
+                    self._noise = torch.zeros_like(self.probs)
+            noise = [(sampler.noise(len(context), room, self.probs.shape[1]), self._noise)]
+        self.send((book, self._book), (odds, self._odds), *noise)
+
+    def read(self) -> Written:
+        """Return what is written; waits for all that the device has to do."""
+        return self.look()()
+
+    def look(self) -> Callable[[], Written]:
+        """Return what will be written once the device has done what it was given so far; only that is waited for."""
+        book = later(self._book)
+        return lambda: Written.read(book())
+
+    def ramp(self, n: int) -> Tensor:
+        """Return 0 ... n - 1, for n up to g + 2."""
+        return self._ramp[REREAD : REREAD + n]
+
+    def steps(self, start: int, stop: int) -> Tensor:
+        """Return the steps of tokens [start, stop) counted from the newest."""
+        return self._tally[:1] + self._ramp[REREAD + start : REREAD + stop]
+
+    def newest(self, n: int) -> Tensor:
+        """Return the last n tokens."""
+        return self._tokens.index_select(0, self.steps(1 - n, 1) + (REREAD - 1))
+
+    @property
+    def count(self) -> Tensor:
+        """Return [1]: tokens written; the next round moves it."""
+        return self._tally[:1]
+
+    @property
+    def round(self) -> Tensor:
+        """Return [1]: rounds done."""
+        return self._tally[_ROUND : _ROUND + 1]
+
+    def noise_of(self, steps: Tensor, kind: SamplingKind) -> Tensor:
+        """Return [m, V] for drawing what follows each of steps [m]; greedy reads none."""
+        if kind.greedy:
+            return self.probs[:0]
+        assert self._noise is not None
+        return self._noise.index_select(0, steps)
+
+    def numbers_of_round(self) -> Tensor:
+        """Return [2g + 1]: to draw g tokens, to test them, and to draw the one that follows."""
+        return self._numbers.index_select(0, self.round)[0]
+
+    def emit(self, tokens: Tensor, accepted: Tensor, probs: Tensor | None, *, alone: bool = False,
+             tested: Tensor | None = None, sure: Tensor | None = None) -> None:
+        """End a round: of tokens [m] the first accepted [1] were drafted and kept, the next is the checking tier's.
+
+        What lies behind is noise and will be written over. alone: nobody checked, all are drafted. tested [1]: tokens
+        for which something was drafted, if that was not a chain of g. sure [m]: see ``Written``."""
+        m = tokens.shape[0]
+        steps = self.steps(0, m)
+        self._tokens.index_copy_(0, steps + REREAD, tokens)
+        self._kept.index_copy_(0, steps, (self.ramp(m) < accepted).long())
+        if sure is not None:
+            self._sure.index_copy_(0, steps, sure.double())
+        if probs is not None:
+            self.probs.index_copy_(0, steps, probs)
+        if alone:
+            self._tally[: _ROUND + 1].add_(1)
+            return
+        one = torch.ones_like(accepted)
+        tested = (accepted + 1).clamp_max(self._gamma) if tested is None else tested
+        self._tally[:_LAST].add_(torch.cat((accepted + 1, one, tested, accepted)))
+        self._tally[_LAST:].copy_(accepted)
+
+
+class GraphRunner(Drafter):
+    """Take the place of the drafter that is given, on the same models and caches.
+
+    That one still writes where masks are at work (verbatim quoting): which tokens may follow is looked up on the host
+    there, token by token."""
 
     runs_on_graphs = True
 
+    def __init__(self, host: HierarchicalDrafter | ModelDrafter, capture: Callable[[], Capture] | None = None,
+                 same: Callable[[Tensor], Tensor] | None = None) -> None:
+        """capture: see ``CapturedParts``. same: where several devices take every step together, gives them the first
+        one's numbers, in place (greedy choices need it not)."""
+        self.host, self.tier = host, host.tier
+        self._small: GraphModel | None = None
+        self._intermediate: GraphModel | None = None
+        self._gamma = 1  # tokens the small model drafts per round; alone it writes round after round
+        small: Drafter = host
+        if isinstance(host, HierarchicalDrafter):
+            self._intermediate, small = GraphModel(host.model, 1), host.drafter
+            self._gamma = host.gamma1 if isinstance(small, ModelDrafter) else 0
+        if isinstance(small, ModelDrafter) and self._gamma:
+            self._small = GraphModel(small.model, REREAD)
+        self._below = small.tier if self._small else host.tier
+        self._captured, self._same = CapturedParts(capture), same
+        self._state: GraphBuffers | None = None
+        self._clock = StageClock(host.model.device)
+        self._counts: Counter[str] = Counter()
+
     @property
-    def tells_confidence(self) -> bool:  # type: ignore[override]
-        """A round of the small model alone is over before anything could be read."""
+    def _graphed(self) -> list[GraphModel]:
+        return [graphed for graphed in (self._small, self._intermediate) if graphed is not None]
+
+    @property
+    def gives_confidence(self) -> bool:  # type: ignore[override]
+        """Return whether rounds can be read before the next: those of the small model alone are over too soon."""
         return self._intermediate is not None
 
     def configure(self, keep_going: KeepGoing | None) -> None:
@@ -81,41 +331,41 @@ class GraphRunner(Drafter):
             return Draft()
         state = self._begin(context, wanted, sampler)
         self._clock.start()
-        keep_going = self.host.keep_going if self.tells_confidence else None
+        keep_going = self.host.keep_going if self.gives_confidence else None
         if keep_going is None:
             written = self._all(state, sampler, wanted)
         else:
             written = self._while_it_pays(state, sampler, wanted, keep_going)
-        emitted, tally = written.token_ids, written.tally
-        self._rounds += tally.rounds
-        self._tested += tally.tested
-        self._accepted += tally.accepted
-        self._tell(context, emitted, tally.last)
-        ends = [i + 1 for i, token in enumerate(emitted) if token in sampler.stop]
-        count = ends[0] if ends else len(emitted)
-        probs: Sequence[Tensor | None] = [None] * count if sampler.coupled else state.probs[:count].clone().unbind()
-        sources = [self._below if below else self.tier for below in written.kept[:count]]
-        confidence = written.sure[:count] if keep_going is not None else []
-        return Draft(emitted[:count], list(probs), sources, confidence=confidence)
+        self._counts.update(rounds=written.rounds, tested=written.tested, accepted=written.accepted)
+        emitted, last = written.token_ids, written.last
+        if self._small is not None:
+            # Its last drafted token has not been through it; nor has what the other tier wrote.
+            self._small.stage(context, emitted[: len(emitted) - 1 - last + min(last, self._gamma - 1)])
+        if self._intermediate is not None:
+            self._intermediate.stage(context, emitted[:-1])
+        return written.draft((self._below, self.tier), None if sampler.coupled else state.probs, sampler.stop,
+                             sure=keep_going is not None)
 
     def _most(self, num_draft_tokens: int) -> int:
-        """Of them as many as there is room for."""
+        """Return as many of them as there is room for."""
         # The last round may overshoot, and the tier above stages one token more.
         return min(num_draft_tokens, min(graphed.cache.room for graphed in self._graphed) - self._gamma - 1)
 
     def _all(self, state: GraphBuffers, sampler: Sampler, wanted: int) -> Written:
-        """As many rounds as so many tokens take."""
-        written, most = Written.nothing(), self._gamma + 1 if self._intermediate else 1
-        while len(written.token_ids) < wanted and sampler.stop.isdisjoint(written.token_ids):
+        """Run as many rounds as so many tokens take."""
+        written, most = Written(), self._gamma + 1 if self._intermediate else 1
+        while len(written.token_ids) < wanted and not written.ends(sampler.stop):
             for _ in range(-(-(wanted - len(written.token_ids)) // most)):
                 self._round(state, sampler.kind)
             written = state.read()  # the only wait
         return written
 
     def _while_it_pays(self, state: GraphBuffers, sampler: Sampler, wanted: int, keep_going: KeepGoing) -> Written:
-        """No more than that, and only while ``keep_going`` says so. To start a round takes the host a while: one is
-        under way while it asks about those before, if so many tokens need it anyhow."""
-        written, most, more = Written.nothing(), self._gamma + 1, True
+        """Run no more than that, and only while ``keep_going`` says so.
+
+        To start a round takes the host a while: one is under way while it asks about those before, if so many tokens
+        need it anyhow."""
+        written, most, more = Written(), self._gamma + 1, True
         under_way: list[Callable[[], Written]] = []
         while True:
             while more and len(under_way) < 2 and len(written.token_ids) + most * len(under_way) < wanted:
@@ -124,37 +374,29 @@ class GraphRunner(Drafter):
             if not under_way:
                 return written
             written = under_way.pop(0)()
-            more = (more and sampler.stop.isdisjoint(written.token_ids)
-                    and keep_going(written.sure, len(written.token_ids), written.tally.rounds, len(under_way)))
+            more = (more and not written.ends(sampler.stop)
+                    and keep_going(written.sure, len(written.token_ids), written.rounds, len(under_way)))
 
     def _begin(self, context: Sequence[int], wanted: int, sampler: Sampler) -> GraphBuffers:
-        """Everything the rounds read, in its place; what was captured over buffers that moved is forgotten."""
+        """Put everything that the rounds read in its place."""
         room, vocabulary = wanted + self._gamma, self._graphed[-1].model.config.vocab_size
         starts = [graphed.begin(context, room) for graphed in self._graphed]
+        if self._state is None or not self._state.holds(room):
+            self._state = GraphBuffers(room, self._gamma, vocabulary, self.host.model.device)
         state = self._state
-        if state is None or not state.holds(room):
-            state = self._state = GraphBuffers(room, self._gamma, vocabulary, self.device)
-            self._graphs = {}
-        valid = tuple(place for graphed in self._graphed
-                      for place in (graphed.model.rope.reserve(0), *graphed.addresses))
-        if valid != self._valid:
-            self._valid, self._graphs = valid, {}
-            self._capture = self._new_capture() if self._new_capture else None
+        self._captured.at(state, *(place for graphed in self._graphed for place in graphed.places))
         state.write(context, starts, sampler, room)
         return state
 
     @torch.inference_mode()
     def prepare(self, context: Sequence[int], num_draft_tokens: int, samplers: Sequence[Sampler]) -> None:
-        """Capture the rounds of drafts of up to so many tokens after ``context``, with choices as these samplers make
-        them, where they are not: no answer waits for it. What is not captured runs as usual, which takes longer."""
         wanted = self._most(num_draft_tokens)
-        if self._new_capture is None or wanted < 1 or len(context) < REREAD:
+        if not self._captured.captures or wanted < 1 or len(context) < REREAD:
             return
         for sampler in samplers:
             state = self._begin(context, wanted, sampler)
-            if self._capture is not None and sampler.kind not in self._graphs:
-                self._graphs[sampler.kind] = [self._capture(partial(part, state, sampler.kind))[0]
-                                              for part in self._parts]
+            for number, part in enumerate(self._parts):
+                self._captured.capture((sampler.kind, number), partial(part, state, sampler.kind))
         self.host.settle(context, committed=False)  # what was begun behind the context
 
     @property
@@ -163,16 +405,12 @@ class GraphRunner(Drafter):
         return [part for part, graphed in parts if graphed is not None]
 
     def _round(self, state: GraphBuffers, kind: SamplingKind) -> None:
-        captured = self._graphs.get(kind)
         for number, part in enumerate(self._parts):
-            if captured is not None:
-                captured[number]()
-            else:
-                part(state, kind)
+            self._captured.run((kind, number), partial(part, state, kind))
             self._clock.mark(self.tier if part == self._check else self._below)
 
     def _draft(self, state: GraphBuffers, kind: SamplingKind) -> None:
-        """The small model's chain behind the newest token."""
+        """Write the small model's chain behind the newest token."""
         assert self._small is not None
         token_probs = self._small.token_probs(kind, state.parameters)
         chance = self._small.chance(state.numbers_of_round())
@@ -193,7 +431,7 @@ class GraphRunner(Drafter):
             state.emit(state.drafted, torch.ones_like(state.drafted), probs, alone=True)
 
     def _check(self, state: GraphBuffers, kind: SamplingKind) -> None:
-        """One pass over the retrieved part verifies the chain; its verdict is what the round writes."""
+        """Verify the chain by one pass over the retrieved part; its verdict is what the round writes."""
         assert self._intermediate is not None
         steps = state.steps(0, self._gamma + 1)
         token_ids = torch.cat((state.newest(1), state.drafted))
@@ -213,24 +451,15 @@ class GraphRunner(Drafter):
         state.emit(torch.where(state.ramp(self._gamma + 1) < accepted, written, own), accepted, target, sure=sure)
 
     def own_draws(self, draws: Tensor, state: GraphBuffers, logits: Tensor) -> Tensor:
-        """Coupled: what counts as the checking tier's own draws [g + 1], by logits [g + 1, V]."""
+        """Return what counts as the checking tier's own draws [g + 1] if coupled, by logits [g + 1, V]."""
         return draws
 
     def target(self, probs: Tensor, state: GraphBuffers) -> Tensor:
-        """What the chain is tested against and what its tokens then have as probabilities: [g + 1, V]."""
+        """Return what the chain is tested against and what its tokens then have as probabilities: [g + 1, V]."""
         return probs
 
     def _agree(self, kind: SamplingKind, numbers: Tensor) -> Tensor:
         return numbers if self._same is None or kind.greedy else self._same(numbers)
-
-    def _tell(self, context: Sequence[int], emitted: Sequence[int], last: int) -> None:
-        """The caches what they hold now. last: drafted tokens that the last round kept."""
-        if self._small is not None:
-            # Its last drafted token has not been through it; nor has what the other tier wrote.
-            seen = len(emitted) - 1 - last + min(last, self._gamma - 1)
-            self._small.on.staged_elsewhere([*context[self._small.on.length :], *emitted[:seen]])
-        if self._intermediate is not None:
-            self._intermediate.on.staged_elsewhere([*context[self._intermediate.on.length :], *emitted[:-1]])
 
     def settle(self, context: Sequence[int], *, committed: bool) -> None:
         self.host.settle(context, committed=committed)
@@ -239,7 +468,9 @@ class GraphRunner(Drafter):
         self.host.reset()
 
     def stats(self) -> DraftStats:
-        counts = (TierCount(self._below, self._tested, self._accepted),) if self._tested else ()
-        passes = {self._below: self._rounds * self._gamma, **({self.tier: self._rounds} if self._intermediate else {})}
-        self._tested = self._accepted = self._rounds = 0
+        known, self._counts = self._counts, Counter()
+        counts = (TierCount(self._below, known["tested"], known["accepted"]),) if known["tested"] else ()
+        passes = {self._below: known["rounds"] * self._gamma}
+        if self._intermediate is not None:
+            passes[self.tier] = known["rounds"]
         return self.host.stats() + DraftStats(counts, self._clock.read(), passes)

@@ -13,22 +13,20 @@ from collections.abc import Sequence
 
 from ..events import TierCount
 from ..sampling import Sampler
-from .draft import Draft
-from .drafter import Drafter, DraftStats
+from .drafter import Draft, Drafter, DraftStats
 from .model_drafter import ModelOnCache, SteppingDrafter
 from .round import speculate
 from .verifier import Verifier, verify_tokens
 
 
 class HierarchicalDrafter(SteppingDrafter):
-    """Rounds of ``drafter`` verified by ``model`` until enough tokens are gathered
-    (a few more than asked for, as the last block may overshoot). The model's cache follows the full one.
+    """Run rounds of ``drafter`` verified by ``model`` until enough tokens are gathered.
 
-    verify: of its own, in the place of the exact one (``speculation.verifier``); what it hands up must have the
-    probabilities that it says."""
+    A few more than asked for, as the last block may overshoot. The model's cache follows the full one."""
 
     def __init__(self, model: ModelOnCache, drafter: Drafter, gamma1: int, *, tier: str = "retrieval",
                  verify: Verifier = verify_tokens) -> None:
+        """verify: what it hands up must have the probabilities that it says."""
         self.model, self.drafter, self.gamma1, self.tier, self._verify = model, drafter, gamma1, tier, verify
         self._tested: Counter[str] = Counter()
         self._accepted: Counter[str] = Counter()

@@ -15,8 +15,7 @@ from ..kv_cache import shared_prefix
 from ..kv_cache.base import KVCache
 from ..sampling import Sampler, chances
 from . import tree
-from .draft import Draft
-from .drafter import Drafter, DraftStats, KeepGoing
+from .drafter import Draft, Drafter, DraftStats, KeepGoing
 
 if TYPE_CHECKING:
     from ..kernels import AttentionObserver
@@ -27,7 +26,7 @@ CacheT = TypeVar("CacheT", bound=KVCache)
 
 
 class ModelOnCache(Generic[CacheT]):
-    """A model with one cache that knows how far it has read.
+    """Hold a model with one cache that knows how far it has read.
 
     ``skipped``: tokens of the context that the cache was never given (a streaming cache starts with the sinks
     and the recent window; what lies between would have been evicted anyway). observer is handed to every pass.
@@ -41,7 +40,7 @@ class ModelOnCache(Generic[CacheT]):
 
     @property
     def length(self) -> int:
-        """Tokens of the context behind this cache, staged ones included."""
+        """Return how many tokens of the context it has read, staged ones included."""
         return self.cache.length + self.skipped
 
     @property
@@ -54,8 +53,9 @@ class ModelOnCache(Generic[CacheT]):
 
     def feed(self, token_ids: Sequence[int], logits_rows: int, depths: list[int] | None = None,
              mask: Tensor | None = None) -> Tensor:
-        """Stage these tokens, each behind the one before; logits [logits_rows, V] of the last of them. depths, mask:
-        where they are no chain, see ``tree.sees``."""
+        """Stage these tokens, each behind the one before; return logits [logits_rows, V] of the last of them.
+
+        depths, mask: where they are no chain, see ``tree.sees``."""
         ids = sent(torch.tensor(token_ids, dtype=torch.int64), self.device)
         self.staged.extend(token_ids)
         return self.model.forward(ids, self.cache, logits_rows=logits_rows, observer=self.observer, depths=depths,
@@ -76,14 +76,14 @@ class ModelOnCache(Generic[CacheT]):
         self.keep_staged(range(shared_prefix(self.staged, context[self.length - self.num_staged : -1])))
 
     def keep_staged(self, path: Sequence[int]) -> None:
-        """Of the staged tokens these, in their order."""
+        """Keep these of the staged tokens, in their order."""
         assert len(path) <= self.num_staged
         if len(path) < self.num_staged:
             self.cache.keep(path)
             self.staged = [self.staged[node] for node in path]
 
     def staged_elsewhere(self, token_ids: Sequence[int]) -> None:
-        """A pass that this object did not run has staged these behind what was staged."""
+        """Count these as staged behind what was: a pass that this object did not run has done so."""
         if token_ids:
             self.cache.begin(len(token_ids))
             self.cache.staged_elsewhere()
@@ -131,19 +131,19 @@ MAX_GUIDED = 32  # of them in one draft; a verification is not free per token
 
 
 class SteppingDrafter(Drafter):
-    """Writes step by step. Tokens that the document forces (verbatim quoting) come between the steps, without asking
+    """Write step by step. Tokens that the document forces (verbatim quoting) come between the steps, without asking
     any model: their distribution is one-hot at every tier.
 
     leaves_guided: it stops where some follow its own: to the tier above they come as cheap, and unseen by its pass.
-    keep_going: asked before each step but the first; None: as many tokens as are asked for."""
+    keep_going: see ``configure``."""
 
     leaves_guided = False
     keep_going: KeepGoing | None = None
-    tells_confidence = True
+    gives_confidence = True
 
     @abstractmethod
     def step(self, grown: list[int], sampler: Sampler) -> Draft:
-        """What one step writes after ``grown``, and appends there. With ``confidence`` where ``keep_going`` is."""
+        """Append one step's tokens to ``grown`` and return them, with ``confidence`` where ``keep_going`` is."""
 
     def configure(self, keep_going: KeepGoing | None) -> None:
         self.keep_going = keep_going
@@ -178,7 +178,7 @@ class SteppingDrafter(Drafter):
 
 
 class ModelDrafter(SteppingDrafter):
-    """Lets a model write a chain of tokens, one pass each."""
+    """Let a model write a chain of tokens, one pass each."""
 
     def __init__(self, model: ModelOnCache, *, tier: str = "draft", leaves_guided: bool = False) -> None:
         self.model, self.tier, self.leaves_guided = model, tier, leaves_guided

@@ -14,34 +14,34 @@ from torch import Tensor
 
 from ..events import TierCount
 from ..sampling import Sampler, chances
-from .draft import Draft, Verdict
-from .drafter import Drafter
+from .drafter import Draft, Drafter, Verdict
 from .verifier import Verifier, verify
 
 
 class CachedModel(Protocol):
-    """A model with one cache, as a round needs it (``speculation.model_drafter.ModelOnCache`` is the real one)."""
+    """Name what a round needs of a model with one cache (``model_drafter.ModelOnCache`` is the real one)."""
 
     @property
     def room(self) -> int:
-        """Tokens that can still be staged."""
+        """Return how many tokens can still be staged."""
         ...
 
     def logits(self, context: Sequence[int], draft: Sequence[int], parents: Sequence[int] = ()) -> Tensor:
-        """[len(draft) + 1, V] after ``context`` and each drafted token; stages whatever it had not seen.
+        """Return [len(draft) + 1, V] after ``context`` and each drafted token; stage whatever it had not seen.
+
         parents: see ``Draft``."""
         ...
 
     def keep(self, length: int, path: Sequence[int] = ()) -> None:
-        """Of the staged tokens, keep those before context position ``length``, and of a draft behind that ``path``."""
+        """Keep the staged tokens before context position ``length``, and of a draft behind that ``path``."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one round did. probs: of ``verdict.token_ids``, as a draft for the tier above needs them.
+    """Hold what one round did. probs: of ``verdict.token_ids``, as a draft for the tier above needs them.
 
-    chances: of each of them its probability and the likeliest tokens with theirs, if they were asked for."""
+    chances: each one's probability and the likeliest tokens with theirs, if they were asked for."""
 
     draft: Draft
     verdict: Verdict
@@ -51,11 +51,11 @@ class Round:
 
     @property
     def sources(self) -> list[str]:
-        """Who wrote each emitted token."""
+        """Return who wrote each emitted token."""
         return [*(self.draft.sources[node] for node in self.verdict.path), self.verdict.own]
 
     def counts(self, proposers: Sequence[str]) -> list[TierCount]:
-        """What was tested and accepted, by tier; proposers: each drafted token's, in order."""
+        """Return tested and accepted tokens by tier; proposers: each drafted token's, in order."""
         totals: dict[str, list[int]] = {}
         for i, node in enumerate([*self.verdict.path, *self.verdict.refused[:1]]):
             count = totals.setdefault(proposers[node], [0, 0])

@@ -1,4 +1,4 @@
-"""Trees of drafted tokens, as lists of parents: numbers in, numbers out.
+"""Trees of drafted tokens, as lists of parents.
 
 ``parents[i]`` is the token that token i follows, -1 for what came before them all; parents come before their children,
 siblings stand in the order in which they were drawn.
@@ -18,7 +18,7 @@ _Item = TypeVar("_Item")
 
 
 def families(parents: Sequence[int]) -> list[list[int]]:
-    """Children by row: row 0 is what came before, row i + 1 token i."""
+    """Return the children by row: row 0 is what came before, row i + 1 token i."""
     found: list[list[int]] = [[] for _ in range(len(parents) + 1)]
     for node, parent in enumerate(parents):
         found[parent + 1].append(node)
@@ -26,7 +26,7 @@ def families(parents: Sequence[int]) -> list[list[int]]:
 
 
 def depths(parents: Sequence[int]) -> list[int]:
-    """Of each token: 0 for one that follows what came before."""
+    """Return each token's depth: 0 for one that follows what came before."""
     found: list[int] = []
     for parent in parents:
         found.append(found[parent] + 1 if parent >= 0 else 0)
@@ -34,7 +34,7 @@ def depths(parents: Sequence[int]) -> list[int]:
 
 
 def ranks(parents: Sequence[int]) -> list[int]:
-    """Of each token: how many siblings were drawn before it."""
+    """Return each token's rank: how many siblings were drawn before it."""
     older = [0] * (len(parents) + 1)
     found: list[int] = []
     for parent in parents:
@@ -44,7 +44,7 @@ def ranks(parents: Sequence[int]) -> list[int]:
 
 
 def tails(items: Sequence[_Item], parents: Sequence[int]) -> list[list[_Item]]:
-    """By row (see ``families``): the items on the way to it, its own last."""
+    """Return by row (see ``families``) the items on the way to it, its own last."""
     found: list[list[_Item]] = [[]]
     for item, parent in zip(items, parents, strict=True):
         found.append([*found[parent + 1], item])
@@ -52,7 +52,7 @@ def tails(items: Sequence[_Item], parents: Sequence[int]) -> list[list[_Item]]:
 
 
 def ancestry(parents: Sequence[int]) -> np.ndarray:
-    """bool [n, n]: token i follows token j, at any distance, or is it."""
+    """Return bool [n, n]: token i follows token j, at any distance, or is it."""
     found = np.eye(len(parents), dtype=np.bool_)
     for node, parent in enumerate(parents):
         if parent >= 0:
@@ -62,9 +62,9 @@ def ancestry(parents: Sequence[int]) -> np.ndarray:
 
 @lru_cache(maxsize=8)
 def sees(parents: tuple[int, ...], before: int, device: torch.device) -> tuple[list[int], Tensor]:
-    """Return, of staged tokens from ``before`` on, depths (counted from there) and the mask of a pass over them, bool
-    [n, m] on the device: see ``KVCache.positions``, ``KVView.staged_mask``. Kept, as the trees of most rounds have one
-    shape: what every layer reads is sent there once."""
+    """Return depths (counted from ``before``) of the staged tokens from there on and their mask, bool [n, m] on device.
+
+    See ``KVCache.positions``, ``KVView.staged_mask``. Kept, as the trees of most rounds have one shape."""
     found = [depth - before for depth in depths(parents)[before:]]
     rows = ancestry(parents)[before:]
     for_all = int(rows[:, :before].all(0).cumprod().sum())  # staged tokens that all of these follow

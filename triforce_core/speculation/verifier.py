@@ -21,15 +21,14 @@ from torch import Tensor
 from ..device.streams import sent
 from ..kv_cache import shared_prefix
 from ..sampling import Chance, DrawnChance, Sampler, TensorChance
-from .draft import Draft, Verdict
+from .drafter import Draft, Verdict
 
 Verified = tuple[Verdict, list[Tensor | None]]
 Verifier = Callable[[Draft, Tensor, Sequence[int], Sampler], Verified]  # ``verify``, or what keeps its contract
 
 
 def drafted_probs(token_ids: Tensor, probs: Sequence[Tensor | None], like: Tensor) -> Tensor:
-    """[n, V]: what each of token_ids [n] was drawn from, one-hot where it was not drawn; like [.., V]: device and
-    type."""
+    """Return [n, V]: what each of token_ids [n] was drawn from, one-hot where it was not; like [.., V]: its type."""
     drawn = [row.to(like) for row in probs if row is not None]
     if drawn and len(drawn) == len(probs):
         return torch.stack(drawn)
@@ -41,14 +40,14 @@ def drafted_probs(token_ids: Tensor, probs: Sequence[Tensor | None], like: Tenso
 
 
 def verify(draft: Draft, logits: Tensor, context: Sequence[int], sampler: Sampler) -> Verified:
-    """logits [n + 1, V]: the verifying model's, after ``context`` and after each drafted token.
+    """Return the verdict and the distribution of each of its tokens (a tier above needs it as its draft's ``probs``).
 
-    Returns the verdict and the distribution of each of its tokens (a tier above needs it as its draft's ``probs``)."""
+    logits [n + 1, V]: the verifying model's, after ``context`` and after each drafted token."""
     return _verify(draft, logits, context, sampler, whole=True)
 
 
 def verify_tokens(draft: Draft, logits: Tensor, context: Sequence[int], sampler: Sampler) -> Verified:
-    """``verify`` where chains are short: token by token. To decide on the whole would keep 1 to 2 % more of two tokens,
+    """Verify token by token, where chains are short: to decide on the whole would keep 1 to 2 % more of two tokens,
     and a captured round does not."""
     return _verify(draft, logits, context, sampler, whole=False)
 
@@ -63,7 +62,7 @@ def _verify(draft: Draft, logits: Tensor, context: Sequence[int], sampler: Sampl
 
 
 def tested(draft: Draft, target: Tensor, sampler: Sampler, *, whole: bool = False) -> Verified:
-    """Rejection of a chain against target [n + 1, V], as ``verify`` tells it. whole: by block verification."""
+    """Test a chain against target [n + 1, V], and return what ``verify`` does. whole: by block verification."""
     if target.is_cuda:  # each decision on the host would wait for the device
         chance = drawn_chance(sampler, target)
         verdict = reject_at_once(draft, target, chance, sampler.same, whole=whole)
@@ -73,12 +72,12 @@ def tested(draft: Draft, target: Tensor, sampler: Sampler, *, whole: bool = Fals
 
 
 def drawn_chance(sampler: Sampler, target: Tensor) -> DrawnChance:
-    """The answer's next numbers, one for each row of target [n + 1, V], where that lies."""
+    """Return the answer's next numbers, one for each row of target [n + 1, V], where that lies."""
     return DrawnChance(sent(sampler.chance.numbers(len(target)), target.device), sampler.faster)
 
 
 def _verdict(draft: Draft, accepted: int, own: int) -> Verdict:
-    """Of a chain: its first ``accepted`` tokens, then the model's own."""
+    """Return a chain's first ``accepted`` tokens, then the model's own."""
     refused = [accepted] if accepted < len(draft.token_ids) else []
     return Verdict([*draft.token_ids[:accepted], own], range(accepted), refused)
 
@@ -90,7 +89,7 @@ def agree(draft: Draft, own_draws: Sequence[int]) -> Verdict:
 
 
 def reject(draft: Draft, target: Tensor, chance: Chance) -> Verdict:
-    """Rejection against target [n + 1, V]; where a drafted token's distribution is None it is one-hot."""
+    """Test token by token against target [n + 1, V]; a drafted token's distribution that is None is one-hot."""
     for i, (token, q) in enumerate(zip(draft.token_ids, draft.probs, strict=True)):
         p = target[i]
         q_token, residual = odds_of(token, p, q)
@@ -101,8 +100,7 @@ def reject(draft: Draft, target: Tensor, chance: Chance) -> Verdict:
 
 
 def reject_block(draft: Draft, target: Tensor, chance: Chance) -> Verdict:
-    """Block verification against target [n + 1, V] (arXiv 2403.10444, algorithm 2); where a drafted token's
-    distribution is None it is one-hot.
+    """Test the whole against target [n + 1, V] (block verification, arXiv 2403.10444, algorithm 2).
 
     A token that the model finds likelier than its drafter did makes up for one behind it, so more is kept than by tests
     token by token. Whether a token is kept depends on those behind it, and yet the emitted one at position i has the
@@ -124,7 +122,7 @@ def reject_block(draft: Draft, target: Tensor, chance: Chance) -> Verdict:
 
 
 def odds_of(token: int, p: Tensor, q: Tensor | None) -> tuple[float, Tensor]:
-    """q(token) and max(p - q, 0), for p [V] and q [V], or None: one-hot."""
+    """Return q(token) and max(p - q, 0), for p [V] and q [V], or None: one-hot."""
     if q is None:
         residual = p.clone()
         residual[token] = 0.0
@@ -135,8 +133,7 @@ def odds_of(token: int, p: Tensor, q: Tensor | None) -> tuple[float, Tensor]:
 
 def reject_at_once(draft: Draft, target: Tensor, chance: TensorChance,
                    same: Callable[[list[int]], list[int]] = list, *, whole: bool = False) -> Verdict:
-    """``reject``, or if whole ``reject_block``, where the host waits once, for all decisions together. same: see
-    ``Sampler``."""
+    """Do ``reject``, or if whole ``reject_block``; the host waits once, for all decisions. same: see ``Sampler``."""
     tokens = sent(torch.tensor(draft.token_ids, dtype=torch.int64), target.device)
     probs = drafted_probs(tokens, draft.probs, target)
     decide = reject_block_on_tensors if whole else reject_on_tensors
@@ -145,15 +142,15 @@ def reject_at_once(draft: Draft, target: Tensor, chance: TensorChance,
 
 
 def agree_on_tensors(drafted: Tensor, own_draws: Tensor) -> Tensor:
-    """``agree`` without the host: how many of drafted [n] are kept, int64 [1]; own_draws [n + 1]."""
+    """Do ``agree`` without the host: return how many of drafted [n] are kept, int64 [1]; own_draws [n + 1]."""
     return (drafted == own_draws[:-1]).long().cumprod(0).sum(0, keepdim=True)
 
 
 def reject_on_tensors(drafted: Tensor, probs: Tensor, target: Tensor, chance: TensorChance) -> Tensor:
-    """``reject`` without the host: drafted [n] from probs [n, V] against target [n + 1, V].
+    """Do ``reject`` without the host: drafted [n] from probs [n, V] against target [n + 1, V].
 
-    -> int64 [2]: how many are kept, and the token that follows them. Every test is made, also those behind the
-    first refusal; they are independent of it and nobody asks how they went."""
+    Return int64 [2]: how many are kept, and the token that follows them. Every test is made, also those behind the
+    first refusal; they are independent of it."""
     fast = chance.reject(drafted, probs, target) if isinstance(chance, DrawnChance) else None
     if fast is not None:
         return fast
@@ -165,15 +162,17 @@ def reject_on_tensors(drafted: Tensor, probs: Tensor, target: Tensor, chance: Te
 
 
 def _with_follower(accepted: Tensor, residuals: Tensor, target: Tensor, chance: TensorChance) -> Tensor:
-    """accepted int64 [1], and behind it the token drawn from its row of residuals [n + 1, V]."""
+    """Return accepted int64 [1], and behind it the token drawn from its row of residuals [n + 1, V]."""
     weights, p = residuals.index_select(0, accepted)[0], target.index_select(0, accepted)[0]
     # p = q up to rounding: a refusal there has probability zero but for the last bit.
     return torch.cat((accepted, chance.pick(torch.where(weights.sum() > 0.0, weights, p))))
 
 
 def reject_block_on_tensors(drafted: Tensor, probs: Tensor, target: Tensor, chance: TensorChance) -> Tensor:
-    """``reject_block`` without the host, as ``reject_on_tensors``. The host tests from the last token backwards until a
-    test passes; here every test is made, which is the same, as they are independent, and the last one passed counts."""
+    """Do ``reject_block`` without the host, as ``reject_on_tensors``.
+
+    The host tests from the last token backwards until a test passes; here every test is made, as they are independent,
+    and the last one passed counts."""
     n, at = len(drafted), drafted[:, None]
     ratios = (target[:-1].gather(1, at) / probs.gather(1, at)).log().cumsum(0).squeeze(1)
     ratios = torch.nn.functional.pad(ratios, (1, 0))
