@@ -63,7 +63,7 @@ def test_the_small_model_is_shown_what_was_attended_where_an_answer_is_in_words_
         events = answer(engine, question, **short, **settings)
         rounds = [event for event in events if isinstance(event, RoundEvent)]
         assert len(marked) == (len(rounds) + 1 if marks else 0)
-        held = engine._session._pipeline.parts.cross_model
+        held = engine._session.pipeline.parts.cross_model
         assert held.selection is None or bool(held.selection.any()) == marks
         assert sum(count.tested for count in events[-1].stats.acceptance.values() if count.tier == "draft")
         words.append(events[-1].token_ids)

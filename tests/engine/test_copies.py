@@ -59,10 +59,10 @@ def test_the_retrieval_tier_says_what_its_copy_truly_drew_from(copying_engine):
     sampling = SamplingParams(temperature=1.0, seed=1, max_new_tokens=1, stop_token_ids=())
     list(copying_engine.ask("Who found the lamp?", (), sampling, replace(TRIFORCE, retrieval_weights="int4")))
     session, loaded = copying_engine._session, copying_engine._need_loaded()
-    tier = session._pipeline.drafter
+    tier = session.pipeline.drafter
     assert tier.model.model is loaded.copies["int4"]
     tier.gamma1 = 0
-    context = [*session._read, 5]
+    context = [*session.reading.token_ids, 5]
     sampler = Sampler(sampling)
     draft = tier.propose(context, 1, sampler)
     probs = []

@@ -287,7 +287,7 @@ def test_rounds_led_by_the_device_draft_what_rounds_led_by_the_host_do(folders, 
         sampling = SamplingParams(temperature=0.7, top_p=0.9, seed=5, max_new_tokens=64, stop_token_ids=())
         *events, done = engine.ask("Who found the lamp?", (), sampling, speculation)
         rounds = [event for event in events if isinstance(event, RoundEvent)]
-        assert isinstance(engine._session._pipeline.tiers, GraphRunner) == (lengths is None)
+        assert isinstance(engine._session.pipeline.tiers, GraphRunner) == (lengths is None)
         found.append((done.token_ids, done.stats.acceptance, [(r.token_ids, r.sources, r.passes) for r in rounds]))
     assert found[0] == found[1]
 
@@ -318,7 +318,7 @@ def test_trees_grown_by_the_device_are_those_grown_by_the_host(folders, tiers, t
         sampling = SamplingParams(temperature=temperature, top_p=0.9, seed=5, max_new_tokens=64, stop_token_ids=())
         *events, done = engine.ask("Who found the lamp?", (), sampling, speculation)
         rounds = [event for event in events if isinstance(event, RoundEvent)]
-        assert isinstance(engine._session._pipeline.tiers, (DeviceTree, TreeRunner)) == (lengths is None)
+        assert isinstance(engine._session.pipeline.tiers, (DeviceTree, TreeRunner)) == (lengths is None)
         found.append((done.token_ids, done.stats.acceptance, done.stats.ranks,
                       [(r.token_ids, r.sources) for r in rounds]))
     assert found[0] == found[1]
@@ -357,7 +357,7 @@ def test_the_host_waits_for_no_level_and_no_verdict(folders, grown, settings, mo
         usual.append(1)
         run(self, *args)
 
-    tiers = engine._session._pipeline.tiers
+    tiers = engine._session.pipeline.tiers
     assert isinstance(tiers, (DeviceTree, TreeRunner))
     start = tiers._clock.start
     monkeypatch.setattr(tiers._clock, "start", lambda: (start(), torch.cuda.set_sync_debug_mode("error")))

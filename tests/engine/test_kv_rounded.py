@@ -87,8 +87,8 @@ def test_rounds_led_by_the_device_write_rows_too(folders):
     list(engine.open_document(document()))
     fast = answer(engine, question=None, verifier="coupled", quotes="off", ngram="off",
                   **{**SETTINGS, "budget": 900, "recent": 400})  # random weights need most of it to agree at all
-    assert isinstance(engine._session._pipeline.tiers, GraphRunner)
-    layers = engine._session._pipeline.parts.part.layers
+    assert isinstance(engine._session.pipeline.tiers, GraphRunner)
+    layers = engine._session.pipeline.parts.part.layers
     assert layers is engine._session.full.cache.layers and layers[0].keys.dtype == torch.int8
     plain = answer(engine, question=None, quotes="off", engine="autoregressive", verifier="coupled")
     assert fast.token_ids == plain.token_ids and fast.stats.tokens_per_full_pass > 1

@@ -162,14 +162,12 @@ def test_the_budget_is_the_memory_plans_where_a_full_pass_streams():
     assert plan(ResearchConfig(), replace(streams, offloaded=False)).budget == 4096
 
 
-def test_an_offloaded_document_is_asked_with_the_planned_budget(offloaded):
-    planned = offloaded._plan.budget
-    assert planned == offloaded._session._plan(ResearchConfig(), 4000).budget > 0
-    offloaded._session._budget = planned + 1024
-    try:
-        assert offloaded._session._plan(ResearchConfig(), 4000).budget == planned + 1024
-    finally:
-        offloaded._session._budget = planned
+def test_an_offloaded_document_is_asked_with_the_planned_budget(offloaded, monkeypatch):
+    session = offloaded._session
+    planned = session.memory.budget
+    assert planned == session.plan(ResearchConfig(), 4000).budget > 0
+    monkeypatch.setattr(session, "memory", replace(session.memory, budget=planned + 1024))
+    assert session.plan(ResearchConfig(), 4000).budget == planned + 1024
 
 
 def test_no_copy_of_the_weights_beside_a_cache_that_does_not_fit():

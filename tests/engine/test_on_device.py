@@ -112,7 +112,7 @@ def test_the_same_rounds(engines, tiers, sampling):
         assert all(set(r.milliseconds) <= {"draft", "retrieval", "streaming", "verify", "select", "other"}
                    for r in rounds)
     assert found[0] == found[1]
-    pipelines = [engine._session._pipeline for engine in engines]
+    pipelines = [engine._session.pipeline for engine in engines]
     assert [isinstance(pipeline.drafter, GraphRunner) for pipeline in pipelines] == [True, False]
     assert (type(pipelines[0].parts.part) is IndexedRetrievalCache) == ("middle_cache" not in tiers)
 
@@ -131,7 +131,7 @@ def test_steps_of_held_answers_are_measured_as_the_host_leads_them(engines, monk
 def test_where_ngrams_are_asked_for_the_host_leads_and_it_is_said(engines):
     short = {**SETTINGS, "gamma2": 4}
     done, _ = answer(engines[0], ResearchConfig(verifier="coupled", **{**short, "ngram": "on"}), tokens=120)
-    assert not isinstance(engines[0]._session._pipeline.drafter, GraphRunner)
+    assert not isinstance(engines[0]._session.pipeline.drafter, GraphRunner)
     plain, _ = answer(engines[0], ResearchConfig(verifier="coupled", **short), tokens=120)
     assert done.token_ids == plain.token_ids
     assert "n-gram" in done.stats.acceptance and "n-gram" not in plain.stats.acceptance
@@ -162,9 +162,9 @@ def test_the_small_model_reads_while_the_document_is_opened(engines, monkeypatch
     monkeypatch.setattr(session, "plan_for", lambda *given: replace(decide(*given), draft_cache="cross"))
     engines[0]._session = None  # opened anew
     steps = [event.stage for event in engines[0].open_document(document()) if isinstance(event, PrefillProgress)]
-    reading = engines[0]._session._parts.draft_prefill
+    reading = engines[0]._session.parts.draft_prefill
     assert steps[0] == "read" and "draft" in steps and steps[-1] == "warm-up"
-    assert reading.full.num_committed == len(engines[0]._session._document) - 1
+    assert reading.full.num_committed == len(engines[0]._session.reading.document) - 1
 
 
 def test_quoting_is_led_by_the_host_on_the_same_caches(engines):

@@ -64,9 +64,10 @@ def test_no_answer_captures_or_measures(prepared, monkeypatch, quotes, verifier)
     monkeypatch.setattr(warm_up, "preparations", lambda *_, **__: pytest.fail("an answer was kept waiting"))
     for kind in KINDS:
         _, rounds = answer(engine, verifier=verifier, quotes=quotes, **kind)
-        assert rounds and engine._session._selector._controller is not None, "lengths follow from measured costs"
+        lengths = engine._session._drafting.selector
+        assert rounds and lengths._controller is not None, "lengths follow from measured costs"
     assert captures.count == before > 0
-    assert engine._session._selector._costs
+    assert lengths._costs
 
 
 def test_preparing_changes_no_word(prepared):
@@ -76,7 +77,7 @@ def test_preparing_changes_no_word(prepared):
         assert answer(engine, verifier="coupled", temperature=0.7)[0].token_ids == plain
         list(engine.prepare())
     session = engine._session
-    assert session.full.length == len(session._read) and session.full.num_staged == 0
+    assert session.full.length == len(session.reading.token_ids) and session.full.num_staged == 0
     session.full.cache.check_integrity()
 
 
@@ -109,15 +110,15 @@ def test_memory_that_runs_out_leaves_the_document_open(prepared, monkeypatch):
     engine, _ = prepared
     expected = answer(engine)[0].token_ids
 
-    def no_memory(session, *_):
-        session.full.feed([0, 0], 0)
+    def no_memory(warming, *_):
+        engine._session.full.feed([0, 0], 0)
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(warm_up, "_try_rounds", no_memory)
+    monkeypatch.setattr(warm_up.WarmUp, "_try_rounds", no_memory)
     answer(engine, window=40)
     list(engine.prepare())
     monkeypatch.undo()
-    assert engine._session._pipeline is None and engine._session.full.num_staged == 0
+    assert engine._session.pipeline is None and engine._session.full.num_staged == 0
     assert answer(engine)[0].token_ids == expected
 
 
@@ -132,10 +133,10 @@ def test_measuring_asks_after_every_pass_whether_it_was_cancelled(prepared, monk
         asked.append(len(passes))
         return len(asked) == 3
 
-    context = [*at._read, at._document[-1]]
-    at.begin_behind(at._pipeline, context)
-    found = selector.measure_costs(at._pipeline, at.full, context, at._pipeline.observer, engine._loaded.shard,
-                                   at.throwaway_sampler(SamplingParams(), "rejection", held=False), cancelled)
+    context = [*at.reading.token_ids, at.reading.document[-1]]
+    at._drafting.warm_up.begin(context)
+    found = selector.measure_costs(at.pipeline, at.full, context, at.pipeline.observer, engine._loaded.shard,
+                                   at._drafting.warm_up.sampler(SamplingParams(), "rejection", held=False), cancelled)
     assert found is None and asked == [2, 3, 4], "one pass between two questions, but for the first, which is timed"
 
 
@@ -165,14 +166,14 @@ def test_an_answer_that_nothing_was_measured_for_has_the_usual_lengths(prepared,
     engine, _ = prepared
     monkeypatch.setattr(selector, "measure_costs", lambda *_: Costs(1.0, ((1, 1.0),), 1.0))
     _, rounds = answer(engine, window=40, quotes="off", ngram="off")
-    assert {event.gamma2 for event in rounds} == {engine._session._pipeline.plan.lengths.gamma2}
+    assert {event.gamma2 for event in rounds} == {engine._session.pipeline.plan.lengths.gamma2}
 
 
 def test_copies_are_ready_for_rounds_that_are_observed_and_for_those_that_are_not(prepared, monkeypatch):
     """Where drafts rest, copies are made all the same, and nobody observes the pass."""
     engine, _ = prepared
     asked = []
-    pipeline = engine._session._pipeline
+    pipeline = engine._session.pipeline
     monkeypatch.setattr(pipeline.target, "prepare", lambda cache, rows, observer=None, **_: asked.append(
         (rows, observer is not None)))
     plan = replace(pipeline.plan, direct=True, lengths=replace(pipeline.plan.lengths, may_rest=True))

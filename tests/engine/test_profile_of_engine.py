@@ -201,8 +201,8 @@ def test_ranks_ask_each_other_as_often_whatever_each_has_measured(folders, timed
     for measures in (False, True):
         profile, shard = Profile(None, Subject({}, "", "")), Asking()
         if measures:
-            profile.keep_costs(*session._pipeline.profile_key, 1500, session._pipeline.plan.lengths.gamma1, COSTS)
-        pipeline = session._pipeline
+            profile.keep_costs(*session.pipeline.profile_key, 1500, session.pipeline.plan.lengths.gamma1, COSTS)
+        pipeline = session.pipeline
         selector.DraftLengthSelector(pipeline, session.full, shard, profile).begin(
             [1] * 1500, Sampler(SamplingParams()))
         often.append(len(shard.asked))

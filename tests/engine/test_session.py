@@ -120,7 +120,7 @@ def test_the_index_holds_the_context_whatever_is_asked(engine):
     for question in (None, "Who found the lamp?", None):
         done, _ = answer(engine, lookup, question=question)
         session, asked = engine._session, Question(question, (), SamplingParams(), lookup)
-        assert session._parts.text()._automaton.text == [*session._context(asked), *done.token_ids]
+        assert session.parts.text()._automaton.text == [*session.context(asked), *done.token_ids]
 
 
 def test_a_follow_up_finds_what_was_said_before(engine):
@@ -268,7 +268,7 @@ def pages_of(doc: Document, *numbers: int) -> Document:
 def test_what_pages_have_in_common_at_their_beginning_is_read_once(folders, tmp_path, monkeypatch, saved):
     """One page more, fewer, or others behind them: same keys and values, same answer, fewer tokens read."""
     monkeypatch.setattr("triforce_core.kv_cache.snapshot._RESTORED_PER_SECOND", 1e15)  # worth it, however small
-    monkeypatch.setattr("triforce_core.engine.engine._WORTH_SAVING", 1)
+    monkeypatch.setattr("triforce_core.engine.saved_readings._WORTH_SAVING", 1)
     whole = document()
 
     def engine() -> Engine:
@@ -403,7 +403,7 @@ def test_what_any_question_draws_is_known_before_the_first_one(folders) -> None:
     assert isinstance(opened, DocumentOpened) and len(opened.usual_shares) == len(document().pages)
     assert sum(opened.usual_shares) == pytest.approx(1.0) and opened.usual_shares[-1] > 0
     session = engine._session
-    usual = session.report()
+    usual = session.report(8)
     usual.see(torch.zeros(1, 1, usual.num_chunks).index_fill(2, torch.tensor([3, 5]), 1.0))
     usual.add_seen()
     told = {chunk: share for _, chunk, share in usual.top(usual.num_chunks)}
@@ -470,7 +470,7 @@ def test_a_conversation_that_was_left_is_not_read_again(folders, other) -> None:
 
 
 def test_what_was_left_is_kept_within_bounds(engine) -> None:
-    full, ids = engine._session.full, engine._session._document
+    full, ids = engine._session.full, engine._session.reading.document
     cache = full.cache
     full.truncate(len(ids) - 100)
     each = 70 * cache.nbytes // cache.slots

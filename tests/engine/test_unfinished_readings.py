@@ -12,9 +12,10 @@ import torch
 from engine.tiny import document, write_model
 
 from triforce_core.config import EngineConfig
-from triforce_core.device.shard import ALONE, Shard
+from triforce_core.device.shard import Shard
 from triforce_core.documents.document import Document
 from triforce_core.engine.engine import Engine
+from triforce_core.engine.saved_readings import SavedReading
 from triforce_core.events import DocumentOpened, PrefillProgress
 from triforce_core.kv_cache.snapshot import SnapshotKey, prefix_digests
 
@@ -30,8 +31,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """However small."""
     monkeypatch.setattr("triforce_core.kv_cache.snapshot._RESTORED_PER_SECOND", 1e15)
-    monkeypatch.setattr("triforce_core.engine.engine._SAVED_PER_SECOND", 1e15)
-    monkeypatch.setattr("triforce_core.engine.engine._WORTH_SAVING", 1)
+    monkeypatch.setattr("triforce_core.engine.saved_readings._SAVED_PER_SECOND", 1e15)
+    monkeypatch.setattr("triforce_core.engine.saved_readings._WORTH_SAVING", 1)
 
 
 def engine(model: Path, saved: Path | None) -> Engine:
@@ -102,7 +103,7 @@ def test_it_is_kept_no_longer_than_it_is_of_use(model: Path, tmp_path: Path, wor
 
 def test_what_takes_longer_to_keep_than_to_read_is_not_kept(model: Path, tmp_path: Path, worth_it: None,
                                                            monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("triforce_core.engine.engine._SAVED_PER_SECOND", 1e-9)
+    monkeypatch.setattr("triforce_core.engine.saved_readings._SAVED_PER_SECOND", 1e-9)
     used = engine(model, tmp_path)
     cut_short(used, document(), 2)
     assert not list(tmp_path.glob("*.kv"))
@@ -132,7 +133,7 @@ def test_a_reading_of_another_form_is_removed_and_the_document_read_anew(
     used = engine(model, tmp_path)
     opened(used, document())
     cache, tokens = used._session.full.cache, used._session.prompt.token_ids.tolist()
-    key = used._key(document(), tokens, CHUNK, "same")
+    key = SavedReading(None, used._loaded, document().id, "", tokens, CHUNK, "same").key()
     list(used._saved.save_steps(key, wrong([cache.read(layer) for layer in range(2)]), read_seconds=1e9,
                                 prefixes=prefix_digests(tokens, CHUNK)))
     again = engine(model, tmp_path)
@@ -155,22 +156,20 @@ def test_six_layers_come_back_in_their_places(tmp_path: Path, worth_it: None) ->
 
 def test_whatever_decides_keys_and_values_stands_in_the_key(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each alone gives another key; a beginning of such a reading serves nobody either, see the store's tests."""
-    used, whole, tokens = engine(model, None), document(), list(range(200))
-    loaded = used._loaded
+    loaded, whole, tokens = engine(model, None)._loaded, document(), list(range(200))
 
     def key(*, of: Document = whole, ids: list[int] = tokens, chunk: int = CHUNK, kind: str = "same", version: str = "",
             **changed: object) -> SnapshotKey:
         target = SimpleNamespace(**{"device": torch.device("cpu"), "dtype": torch.float32, "in_groups": False}
                                  | {name: changed.pop(name) for name in ("device", "dtype", "in_groups")
                                     if name in changed})
-        used._shard = changed.pop("shard", ALONE)
-        used._loaded = replace(loaded, target=target, **changed)
+        altered = replace(loaded, target=target, **changed)
         with monkeypatch.context() as patched:
             if version:
-                patched.setattr(f"triforce_core.engine.engine.{version}", 99)
-            return used._key(of, ids, chunk, kind)
+                patched.setattr(f"triforce_core.engine.saved_readings.{version}", 99)
+            return SavedReading(None, altered, of.id, "", ids, chunk, kind).key()
 
-    monkeypatch.setattr("triforce_core.engine.engine.compiled", lambda: SimpleNamespace(library="ours"))
+    monkeypatch.setattr("triforce_core.engine.saved_readings.compiled", lambda: SimpleNamespace(library="ours"))
     keys = [key(), key(of=document(seed=3)), key(ids=tokens[:-1]), key(ids=[*tokens[:-1], 0]), key(chunk=2 * CHUNK),
             key(kind="int8"), key(kind="int4"), key(version="KV_VERSION"), key(version="PROMPT_VERSION"),
             key(fingerprint="other"), key(tokenizer=SimpleNamespace(fingerprint="other")),

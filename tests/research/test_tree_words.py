@@ -99,16 +99,16 @@ def test_same_words_as_plain_decoding(engines, plainly, name, grower, temperatur
     assert done.stats.acceptance[tier].accepted >= accepted
     assert accepted or "quotes" in grower  # random weights agree on quotations only
     assert sum(event.passes[tier] for event in rounds) >= len(rounds)
-    drafter = engines[name]._session._pipeline.drafter
+    drafter = engines[name]._session.pipeline.drafter
     assert not isinstance(drafter, GraphRunner)
-    tiers = engines[name]._session._pipeline.tiers
+    tiers = engines[name]._session.pipeline.tiers
     assert isinstance(tiers, (DeviceTree, TreeRunner)) == (name == "in place")
     assert isinstance(tiers, HierarchicalDrafter) == (
         name != "in place" and tier == "draft" and grower.get("middle_cache") != "none")
     full = engines[name]._session.full.cache
     full.check_integrity()
     assert isinstance(full, OffloadedCache) == (name == "offloaded")
-    part = engines[name]._session._pipeline.parts.part
+    part = engines[name]._session.pipeline.parts.part
     if part is not None and grower.get("middle_cache") is None:
         assert isinstance(part, IndexedRetrievalCache if name == "in place" else RetrievalCache)
 

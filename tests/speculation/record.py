@@ -80,10 +80,11 @@ def _begin(session: Session, question: str | None, sampling: SamplingParams,
            speculation: SpeculationConfig) -> tuple[list[int], Sampler, Pipeline]:
     """As ``Session.ask`` does."""
     asked = Question(question, (), sampling, speculation)
-    context = session._context(asked)
-    session._rewind(context)
-    pipeline = session._pipeline_for(session._plan(speculation, len(context)))
-    for _ in session._reading(context, pipeline.read(context, session._shared, session._chunk, lambda: False)):
+    context = session.context(asked)
+    reading = session.reading
+    reading.rewind(context)
+    pipeline = session.drafting(session.plan(speculation, len(context))).pipeline
+    for _ in reading.follow(context, pipeline.read(context, reading.shared, reading.chunk, lambda: False)):
         pass
     pipeline.start(context)
     constraint, _ = session._constraint(asked)

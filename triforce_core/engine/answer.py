@@ -1,4 +1,7 @@
-"""Folds the rounds of one answer into events: texts, figures, what was attended, quotations."""
+"""The rounds of one answer (draft, one full pass, verdict, commit, choose) and the events that they become.
+
+A real answer and the warm-up before it run the same rounds, so that nothing is met for the first time in an answer.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from time import perf_counter
 import numpy as np
 from torch import Tensor
 
+from ..config import SamplingParams
 from ..device.shard import ALONE, Shard
 from ..device.streams import later
 from ..events import (
@@ -26,18 +30,19 @@ from ..events import (
     TokenChance,
 )
 from ..evidence.answering import AnswerPlan
-from ..kv_cache.full import FullCache
 from ..metrics import answer_stats
-from ..model import Llama
 from ..prompt.builder import DocumentPrompt
-from ..sampling import Sampler
+from ..sampling import Masks, Sampler
 from ..sampling.quote_matcher import QuoteConstraint
 from ..speculation.draft_length import Selection
-from ..speculation.model_drafter import QUOTE, ModelOnCache
+from ..speculation.model_drafter import QUOTE
 from ..speculation.round import Round, speculate
+from .loading import Loaded
 from .pipeline import Pipeline
 from .plan import Plan
 from .quoting import QuoteReport, Quoting
+
+_TOP_CHUNKS, _TOP_OF_ROUND = 16, 6
 
 
 class AttentionReport:
@@ -60,13 +65,14 @@ class AttentionReport:
         self._seen: Callable[[], Tensor] | None = None
 
     def see(self, mass: Tensor) -> None:
-        """mass [layers, H, chunks] of one pass, for ``add_seen``; the host does not wait for it.
+        """Take the mass [layers, H, chunks] of one pass, for ``add_seen``; the host does not wait for it.
 
         H: this rank's KV heads; the other ranks add theirs at the same time."""
         self._seen = later(self._shard.sum(mass.sum((0, 1))[: self.num_chunks]).double())
 
     def add_seen(self) -> tuple[float, ...] | None:
-        """Adds what was seen last: its share per page (sums to 1; zeros if there is none). None: nothing since."""
+        """Add what was seen last; return its share per page (sums to 1; zeros if there is none). None: nothing since.
+        """
         seen, self._seen = self._seen, None
         if seen is None:
             return None
@@ -79,16 +85,16 @@ class AttentionReport:
 
     @property
     def page_shares(self) -> tuple[float, ...]:
-        """Per page over the whole answer; empty if nothing was observed."""
+        """Return the shares per page over the whole answer; () if nothing was observed."""
         return self._pages(self.total / self.total.sum()) if self.total.any() else ()
 
     def top(self, count: int) -> list[tuple[int, int, float]]:
-        """The chunks attended most: (page index, chunk number, share of the document's mass beyond the usual), heaviest
-        first."""
+        """Return the chunks attended most, heaviest first: (page index, chunk number, share of the document's mass
+        beyond the usual)."""
         return self._heaviest(self.total, count)
 
     def top_of_newest(self, count: int) -> list[tuple[int, int, float]]:
-        """The same of the pass that was added last."""
+        """Return the same of the pass that was added last."""
         return self._heaviest(self._newest, count)
 
     def _heaviest(self, chunks: np.ndarray, count: int) -> list[tuple[int, int, float]]:
@@ -105,7 +111,12 @@ class AttentionReport:
         return tuple(shares.tolist())
 
 
-
+def make_sampler(loaded: Loaded, params: SamplingParams, verifier: str, masks: Masks | None = None,
+                 stop: frozenset[int] = frozenset()) -> Sampler:
+    """Return what chooses tokens with these settings, alike on every rank."""
+    shard = loaded.shard
+    return Sampler(params, verifier=verifier, masks=masks, stop=stop, same=shard.same if shard.world > 1 else None,
+                   faster=loaded.target.faster_sampling)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,17 +138,16 @@ class Step:
 
 
 class DecodeLoop:
-    """``context`` grows with every round; all but its last token is in ``full``."""
+    """The rounds of one answer. ``context`` grows with every round; all but its last token is in the full cache."""
 
-    def __init__(self, target: Llama, full: ModelOnCache[FullCache], pipeline: Pipeline,
-                 attended: AttentionReport, sampler: Sampler, context: list[int], max_context: int) -> None:
-        self._target, self._full, self._pipeline = target, full, pipeline
-        self._attended, self._sampler = attended, sampler
+    def __init__(self, pipeline: Pipeline, attended: AttentionReport, sampler: Sampler, context: list[int],
+                 max_context: int) -> None:
+        self._pipeline, self._attended, self._sampler = pipeline, attended, sampler
         self.context, self._max_context = context, max_context
 
-    def step(self, choice: Selection, left: int, shares: tuple[float, ...] | None = None) -> Step:
-        """Run one round. left: tokens that the answer may still have. shares: known before it and not yet shown."""
-        full, pipeline, sampler, context = self._full, self._pipeline, self._sampler, self.context
+    def step(self, choice: Selection, left: int) -> Step:
+        """Run one round. left: tokens that the answer may still have."""
+        pipeline, sampler, context, full = self._pipeline, self._sampler, self.context, self._pipeline.full
         began, streamed = perf_counter(), full.cache.streamed_bytes
         wanted = pipeline.begin(choice)
         full.observer = observer = pipeline.next_observer
@@ -151,18 +161,18 @@ class DecodeLoop:
         context.extend(tokens)
         full.keep(min(len(context), full.length))
         full.commit()
-        pipeline.settle(context)
         chose = pipeline.milliseconds()
-        streamed = full.cache.streamed_bytes - streamed
+        pipeline.settle(context)
         stats = pipeline.drafter.stats()
         spent = {**stats.milliseconds, "verify": done.verify_milliseconds, **chose}
         return Step(done, tokens, stopped, [*_tested(done, pipeline.drafter.tier), *stats.counts], dict(stats.passes),
-                    stats.ranks, self._attended.add_seen() or shares, spent, streamed, began)
+                    stats.ranks, self._attended.add_seen(), spent, full.cache.streamed_bytes - streamed, began)
 
     def _invariant_limit(self) -> int:
-        """Drafted tokens up to which a verification rounds as plain decoding would, where that is known."""
-        rows = self._target.batch_invariant_rows(self._full.cache)
-        return sys.maxsize if rows is None else rows - (len(self.context) - self._full.length)
+        """Return the drafted tokens up to which a verification rounds as plain decoding would, where that is known."""
+        full = self._pipeline.full
+        rows = self._pipeline.target.batch_invariant_rows(full.cache)
+        return sys.maxsize if rows is None else rows - (len(self.context) - full.length)
 
 
 def _tested(done: Round, tier: str) -> list[TierCount]:
@@ -179,14 +189,9 @@ def _cut(tokens: Sequence[int], stop: frozenset[int], left: int) -> tuple[list[i
     return list(tokens[:left]), False
 
 
-
-_TOP_CHUNKS, _TOP_OF_ROUND = 16, 6
-
-
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Hold what an answer follows, and when it was asked for. started: by ``perf_counter``; tokens: of them read
-    anew."""
+    """What an answer follows, and when it was asked for. started: by ``perf_counter``; tokens: of them read anew."""
 
     started: float
     tokens: int
@@ -211,7 +216,7 @@ class Answer:
         self._texts: list[str] = []
 
     def add(self, choice: Selection, step: Step, question_read: float) -> Iterator[RoundEvent | TextDelta | QuoteEvent]:
-        """One round. question_read: when the prompt had been read, by ``perf_counter``."""
+        """Yield one round's events. question_read: when the prompt had been read, by ``perf_counter``."""
         tokens = step.tokens
         shown = [self._decoder.feed(token) for token in (tokens[:-1] if step.stopped else tokens)]
         event = self._event(choice, step, shown, question_read)
@@ -235,16 +240,17 @@ class Answer:
 
     def finished(self, reason: FinishReason, token_ids: Sequence[int], prefill_seconds: float,
                  lengths: str = "") -> Finished:
-        """lengths: why drafts were as long as they were."""
-        plan = replace(self._plan, why=f"{self._plan.why}; {lengths}") if lengths else self._plan
+        """Return the last event. lengths: why drafts were as long as they were."""
+        plan, planned = self._plan, self._planned
+        why = f"{plan.why}; {lengths}" if lengths else plan.why
         stats = answer_stats(self.rounds, prompt_tokens=self._asked.tokens, reused_tokens=self._asked.reused,
-                             prefill_seconds=prefill_seconds, engine=plan.engine, why=plan.why,
-                             verifier=plan.verifier, settings=plan.shown())
+                             prefill_seconds=prefill_seconds, engine=plan.engine, why=why,
+                             verifier=plan.verifier, settings=replace(plan, why=why).shown())
         return Finished(reason, "".join(self._texts), tuple(token_ids), stats,
                         self._chunks(self._attended.top(_TOP_CHUNKS)), self._attended.page_shares,
                         self._report.quotes if self._report is not None else (),
-                        self._planned.confidence if self._planned is not None else None,
-                        self._planned.answerable if self._planned is not None else None)
+                        planned.confidence if planned is not None else None,
+                        planned.answerable if planned is not None else None)
 
     def _event(self, choice: Selection, step: Step, shown: list[str], question_read: float) -> RoundEvent:
         now, done, count = perf_counter(), step.done, len(step.tokens)
@@ -262,7 +268,7 @@ class Answer:
             chunks=self._chunks(chunks), decoding=now - question_read)
 
     def _chunks(self, found: Sequence[tuple[int, int, float]]) -> tuple[AttendedChunk, ...]:
-        """Chunks as ``AttentionReport`` names them, with their words."""
+        """Return chunks as ``AttentionReport`` names them, with their words."""
         size, ids = self._plan.chunk_size, self._document.token_ids
         spans = [(page, chunk * size, min((chunk + 1) * size, len(ids)), share) for page, chunk, share in found]
         return tuple(AttendedChunk(page + 1, self._document.pages[page].label, start, end, share,

@@ -12,7 +12,7 @@ import torch
 
 from ..assets import BUILTIN_FOLDER
 from ..config import BUILTIN, EngineConfig
-from ..device.bandwidth import modelled_rate
+from ..device.bandwidth import copy_rate, modelled_rate
 from ..device.capability import choose_threads, read_capability, thread_limit
 from ..device.memory import give_back, limit_device_memory, ran_out, return_freed
 from ..device.memory_plan import Weights
@@ -46,6 +46,8 @@ from ..speculation.model_drafter import ModelOnCache
 from ..tokenizer import Tokenizer
 from .memory import Planner, attention_words, device_name, limit_bytes, make_wish, modes, number_type, place
 
+_COPIED = 512 * 2**20  # bytes: far beyond any GPU's cache, and copied in a millisecond
+
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
@@ -60,6 +62,7 @@ class Loaded:
     planner: Planner
     shard: Shard = ALONE
     copies: dict[str, Llama] = field(default_factory=dict)  # the target with weights in few bits, once asked for
+    copy_rate: float | None = None  # of this rank's GPU, see EngineFacts
 
     def with_weights(self, kind: str) -> Llama:
         """The target itself ("same"), or its one copy in ``kind``, made when first asked for."""
@@ -231,8 +234,8 @@ def load(config: EngineConfig, shard: Shard = ALONE) -> Iterator[LoadProgress | 
         give_back(error)
         raise chosen.planner.too_little(error, "loading the model", None) from None
     yield LoadProgress("Ready", 1.0)
-    yield Loaded(target, draft, chosen.tokenizer, info, chosen.fingerprint,
-                 fingerprint(chosen.draft_folder), chosen.planner, shard)
+    yield Loaded(target, draft, chosen.tokenizer, info, chosen.fingerprint, fingerprint(chosen.draft_folder),
+                 chosen.planner, shard, copy_rate=_copy_rate(chosen.device))
 
 
 def _read_models(chosen: Chosen, shard: Shard) -> Generator[LoadProgress, None, tuple[Llama, Llama | None]]:
@@ -243,6 +246,22 @@ def _read_models(chosen: Chosen, shard: Shard) -> Generator[LoadProgress, None, 
         return target, None
     yield LoadProgress("Loading the draft model", 0.8)
     return target, load_model(chosen.draft_folder, device=chosen.device, dtype=chosen.dtype, shard=_whole_layers(shard))
+
+
+def _copy_rate(device: torch.device) -> float | None:
+    """Measure the copy rate of the GPU that this rank was put on, while its cache is not there yet; None on a CPU, and
+    where even so little memory is not free."""
+    if device.type != "cuda":
+        return None
+    try:
+        with torch.cuda.device(device):
+            return copy_rate(_COPIED)
+    except Exception as error:
+        if not ran_out(error):
+            raise
+        return None
+    finally:
+        torch.cuda.empty_cache()
 
 
 def _whole_layers(shard: Shard) -> Shard:

@@ -1,4 +1,4 @@
-"""The tiers that draft for one document, and what they need before, between and after the rounds of an answer."""
+"""The tiers that draft for one document: from a plan to caches and drafters, which no other file here names."""
 
 from __future__ import annotations
 
@@ -28,19 +28,21 @@ from ..speculation.prompt_lookup import PromptLookupDrafter, Router, TextIndex
 from ..speculation.verifier import Verifier, verify
 from .loading import Loaded
 from .plan import Plan, Situation, plan
-from .prefill import DraftPrefill, mark, on_streaming, prefill_bytes, read_prompt
+from .prefill import DraftPrefill, mark, on_streaming, read_prompt
 
 COPY_LENGTHS = (8, 16, 32)  # of direct copies, where each is a captured pass of its own
 MASS_ROWS = 16  # newest rows of a full pass by which chunks are chosen
-
+# A drafted token's time in full passes. Measured on an H200, llama2-7b, 120,000 tokens: 2.1 ms beside 20; on two, 1.2
+# beside 328 where the cache comes through their links; with the built-in pair on two CPU cores 4.5 beside 45.
+_DRAFTING, _DRAFTING_BESIDE_A_LINK = 0.1, 0.004
+_HEADROOM = 2 * 2**30  # bytes that a copy of the weights leaves free: the retrieval cache, graphs, its own making
 
 
 class AttentionMass:
-    """An ``AttentionObserver``: collects each layer's mass over the chunks of the committed prefix.
+    """An ``AttentionObserver`` that collects each layer's mass over the chunks of the committed prefix.
 
     mass_rows: newest rows of a pass that count (the last row of a pass asks the next token's question).
-    follower: gets each layer's mass at once, while the cache has that layer at hand.
-    """
+    follower: gets each layer's mass at once, while the cache has that layer at hand."""
 
     def __init__(self, chunk_size: int, mass_rows: int) -> None:
         self.chunk_size, self.mass_rows = chunk_size, mass_rows
@@ -59,13 +61,10 @@ class AttentionMass:
 
     @property
     def latest(self) -> Tensor | None:
-        """fp32 [layers, H, chunks] of the newest observed pass; None before the first."""
+        """Return the mass of the newest observed pass, fp32 [layers, H, chunks]; None before the first."""
         if self._latest is None and self._layers:
             self._latest = torch.stack([self._layers[layer] for layer in sorted(self._layers)])
         return self._latest
-
-
-
 
 
 class ChosenCache(Protocol):
@@ -99,25 +98,29 @@ class PipelineParts:
     verify: Verifier = verify  # what the full cache makes of drafts
 
 
-# large: the tiers, and what was chosen for the next round
 class Pipeline:
-    """The drafters of one document's session, made once for a plan, and how each question starts them. Without parts it
-    is plain decoding: nothing drafts."""
+    """The drafters of one document's session, made once for a plan, and what they need before, between and after the
+    rounds of an answer. Without parts it is plain decoding: nothing drafts."""
 
     def __init__(self, loaded: Loaded, full: ModelOnCache[FullCache], plan: Plan, observer: AttentionMass,
                  parts: PipelineParts) -> None:
         """observer: of the full passes that choose."""
         self.plan, self.observer = plan, observer
         self.parts, self.full, self.target, self._shard = parts, full, loaded.target, loaded.shard
-        self.drafter, self.tiers = parts.drafter, parts.tiers
-        self._streams = full.cache.streams
         self._marks = self._observes = True
         self._rounds = 0
         self._clock = StageClock(loaded.target.device)
         self._side_stream = SideStream(loaded.target.device)
-        self._chosen: Tensor | None = None  # scores that the next drafts' chunks were chosen by, ahead of their round
-        self._marked = False  # the small model's too
-        self._spent: dict[str, float] = {}
+        # Scores that the next drafts' chunks were chosen by, ahead of their round; whether the draft model's were too.
+        self._ahead: tuple[Tensor, bool] | None = None
+
+    @property
+    def drafter(self) -> Drafter:
+        return self.parts.drafter
+
+    @property
+    def tiers(self) -> Drafter:
+        return self.parts.tiers
 
     @property
     def pass_observer(self) -> AttentionMass:
@@ -130,7 +133,7 @@ class Pipeline:
 
     def serves(self, plan: Plan) -> bool:
         """Return whether it is what ``plan`` would be built to. The reason counts the context's tokens, and both
-        verifiers verify the same drafts: another one needs no other caches, and no other graphs."""
+        verifiers verify the same drafts."""
         return replace(self.plan, why=plan.why, verifier=plan.verifier) == plan
 
     @property
@@ -145,23 +148,23 @@ class Pipeline:
         return None if tiers is None else (place, tiers)
 
     def reset(self) -> None:
-        """Before a question's prompt is read: forget the last one's."""
+        """Forget the last question, before another one's prompt is read."""
         self.drafter.reset()
         self._rounds = 0
 
     def reads_from(self, length: int) -> int:
-        """The full cache has read the first ``length`` tokens of a context; -> from where it must be read (again)."""
+        """Return from where a context must be read (again) of which the full cache has the first ``length`` tokens."""
         return length
 
     def read(self, context: Sequence[int], shared: int, chunk: int,
              cancelled: Callable[[], bool]) -> Iterator[PrefillProgress]:
-        """All of ``context`` but its last token into the full cache, from where that ends. shared: tokens with which
-        every context begins."""
+        """Read all of ``context`` but its last token into the full cache, from where that ends. shared: tokens with
+        which every context begins."""
         return read_prompt(self.full, context[: len(context) - 1], chunk, self.observer, cancelled)
 
     def start(self, context: list[int], *, marks: bool = True) -> None:
-        """Before the first round of a question: its prompt but for the last token is in the full cache, and in the
-        small model's own where that attends chunks. marks: whether it does so in this answer; else it attends the
+        """Begin before the first round of a question: its prompt but for the last token is in the full cache, and in
+        the draft model's own where that attends chunks. marks: whether it does so in this answer; else it attends the
         newest tokens."""
         parts, plan = self.parts, self.plan
         self.start_without_models(context)
@@ -174,8 +177,8 @@ class Pipeline:
         self._clock.clear()  # no round's time
 
     def start_without_models(self, context: list[int]) -> None:
-        """``start`` where only copies are drafted: nothing is chosen for models, and no pass is observed."""
-        self._marks, self._chosen, self._marked = False, None, False
+        """Begin where only copies are drafted: nothing is chosen for models, and no pass is observed."""
+        self._marks, self._ahead = False, None
         self._side_stream.join()
         self.parts.agree(context)
 
@@ -183,15 +186,14 @@ class Pipeline:
         """Forget counts of earlier rounds: they belong to no answer."""
         self.after_round()
         self.drafter.stats()
-        self.milliseconds()
+        self._clock.clear()
 
     def milliseconds(self) -> dict[str, float]:
-        """Return and clear the time of the choice that the last round's drafts were made with. Waits for nothing."""
-        spent, self._spent = self._spent, {}
-        return spent
+        """Return and clear, before ``settle``, the time of the choice that the round's drafts were made with."""
+        return self._clock.read()
 
     def begin(self, choice: Selection) -> int:
-        """Before each round; -> tokens to ask for."""
+        """Begin a round; return the tokens to ask for."""
         self._observes = choice.observed
         if choice.gamma2:
             self.tiers.configure(choice.keep_going)
@@ -199,12 +201,12 @@ class Pipeline:
 
     @property
     def next_observer(self) -> AttentionMass | None:
-        """Who sees the next full pass, if its attention mass is wanted."""
+        """Return who sees the next full pass, if its attention mass is wanted."""
         due = self.drafts and self._observes and (self._rounds + 1) % self.plan.refresh_every == 0
         return self.observer if due else None
 
     def time_choice(self) -> float:
-        """Choose chunks as a round does; milliseconds of it that come after the verdict."""
+        """Choose chunks as a round does; return the milliseconds of it that come after the verdict."""
         self.overlap(lambda mass: None)
         self._side_stream.join()
         self._choose()
@@ -222,17 +224,18 @@ class Pipeline:
         if part is None or not part.chooses_ahead:
             return
         with self._side_stream:
-            self._chosen = self._scores()
-            if self._chosen is None:
+            scores = self._scores()
+            if scores is None:
                 return
-            part.choose(self._chosen)
-            if cross_model is not None and self._marks and cross_model.marked:
-                mark(cross_model, self._chosen, self._shard, ahead=True)
-                self._marked = True
+            part.choose(scores)
+            marks = cross_model is not None and self._marks and cross_model.marked
+            self._ahead = scores, marks
+            if cross_model is not None and marks:
+                mark(cross_model, scores, self._shard, ahead=True)
 
     def settle(self, context: Sequence[int]) -> None:
-        """The full cache has committed a round, of ``context`` all but its last token."""
-        if self._chosen is not None:
+        """Follow the full cache, which has committed a round, of ``context`` all but its last token."""
+        if self._ahead is not None:
             self._side_stream.join()
         self.drafter.settle(context, committed=True)
         self.after_round()
@@ -240,30 +243,28 @@ class Pipeline:
     def after_round(self) -> None:
         """Choose chunks anew if it is time."""
         self._rounds += 1
-        self._spent = self._clock.read()  # of the choice before: the pass after it is done
         if self._observes and self._rounds % self.plan.refresh_every == 0:
             self._choose()
 
     def _choose(self) -> None:
-        """By what the newest observed pass attended."""
+        """Choose chunks by what the newest observed pass attended."""
         part, cross_model = self.parts.part, self.parts.cross_model
-        chosen, self._chosen = self._chosen, None
-        if self._streams and part is not None:  # chosen layer by layer while that pass ran; level with it since
+        ahead, self._ahead = self._ahead, None
+        if self.full.cache.streams and part is not None:  # chosen layer by layer while that pass ran; level since
             part.sync()
             part = None
         if cross_model is None and part is None:
             return
         self._clock.start()
         with single_thread(self.target.device):
-            scores = self._scores() if chosen is None else chosen
-            marked, self._marked = self._marked, False
+            scores, marked = (self._scores(), False) if ahead is None else ahead
             if cross_model is not None and self._marks and scores is not None:
                 if not (marked and cross_model.marked):  # what was committed since may have needed the room
                     mark(cross_model, scores, self._shard)
             elif cross_model is not None:
                 cross_model.sync()
             if part is not None:
-                self._select(part, scores, chosen is None)
+                self._select(part, scores, ahead is None)
         self._clock.mark("select")
 
     def _select(self, part: ChosenCache, scores: Tensor | None, chosen_now: bool) -> None:
@@ -273,17 +274,9 @@ class Pipeline:
             part.sync()
 
     def _scores(self) -> Tensor | None:
-        """[layers, H, chunks], None before anything was observed."""
+        """Return the scores of chunks [layers, H, chunks]; None before anything was observed."""
         mass = self.observer.latest
         return None if mass is None else self.target.kernels.look_ahead(mass)
-
-
-
-
-# A drafted token's time in full passes. Measured on an H200, llama2-7b, 120,000 tokens: 2.1 ms beside 20; on two, 1.2
-# beside 328 where the cache comes through their links; with the built-in pair on two CPU cores 4.5 beside 45.
-_DRAFTING, _DRAFTING_BESIDE_A_LINK = 0.1, 0.004
-_HEADROOM = 2 * 2**30  # bytes that a copy of the weights leaves free: the retrieval cache, graphs, its own making
 
 
 class DocumentParts:
@@ -292,19 +285,19 @@ class DocumentParts:
     def __init__(self, loaded: Loaded, token_ids: Sequence[int], shared: int) -> None:
         """token_ids: the document's; shared: of them those that every context begins with."""
         self.token_ids, self._loaded, self._shared = token_ids, loaded, shared
-        self.observers: dict[int, AttentionMass] = {}  # by chunk size, the one in use
-        self.draft_prefill: DraftPrefill | None = None  # once the small model was asked to attend chunks
+        self.draft_prefill: DraftPrefill | None = None  # once the draft model was asked to attend chunks
         self.more: dict[str, Any] = {}  # what other kinds of ``Parts`` keep
+        self._observer: AttentionMass | None = None
         self._text: TextIndex | None = None
 
     def text(self) -> TextIndex:
-        """Made when prompt lookup first asks for it; without its end, which is not there when the text goes on."""
+        """Return prompt lookup's index of the document, without its end, which is not there when the text goes on."""
         if self._text is None:
             self._text = TextIndex(self.token_ids[: self._shared])
         return self._text
 
     def read_small(self) -> DraftPrefill:
-        """Raises NotEnoughMemoryError."""
+        """Return the draft model's own reading, made when first asked for. Raises NotEnoughMemoryError."""
         if self.draft_prefill is None:
             assert self._loaded.draft is not None
             self.draft_prefill = DraftPrefill(self._loaded.draft, self._shared,
@@ -312,13 +305,14 @@ class DocumentParts:
         return self.draft_prefill
 
     def observer(self, chunk_size: int) -> AttentionMass:
-        if chunk_size not in self.observers:
-            self.observers = {chunk_size: AttentionMass(chunk_size, MASS_ROWS)}
-        return self.observers[chunk_size]
+        """Return who sees full passes, another one for chunks of another size."""
+        if self._observer is None or self._observer.chunk_size != chunk_size:
+            self._observer = AttentionMass(chunk_size, MASS_ROWS)
+        return self._observer
 
     def release(self) -> None:
-        for observer in self.observers.values():
-            observer.follower = None
+        if self._observer is not None:
+            self._observer.follower = None
 
 
 def runs_on_graphs(loaded: Loaded) -> bool:
@@ -331,25 +325,25 @@ def runs_on_graphs(loaded: Loaded) -> bool:
 def plan_for(loaded: Loaded, full: ModelOnCache[FullCache], wanted: SpeculationConfig, context_tokens: int,
              draft_prefill: DraftPrefill | None = None, budget: int = 0,
              plan: Callable[[SpeculationConfig, Situation], Plan] = plan) -> Plan:
-    """The plan for this model, machine, cache and context. draft_prefill: the small model's, if there is one by now.
-    budget: of the memory plan. plan: what decides. Raises ConfigError."""
-    target, weights = loaded.target, wanted.retrieval_weights
+    """Return the plan for this model, machine, cache and context. draft_prefill: the draft model's, if there is one by
+    now. budget: of the memory plan. plan: what decides. Raises ConfigError."""
+    target, draft, weights = loaded.target, loaded.draft, wanted.retrieval_weights
     able = [kind for kind in WEIGHT_KINDS if target.can_quantize(kind)]
     if weights in WEIGHT_KINDS and weights not in able:
         raise ConfigError(f"retrieval_weights is {weights!r} with {loaded.info.dtype} on {loaded.info.device}",
                           allowed="auto, same", remedy="A copy of the weights in few bits is for bfloat16 on a GPU.")
     on_gpu = target.device.type == "cuda"
     reads, room_to_read = 0, True
-    if loaded.draft is not None and draft_prefill is None and wanted.draft_cache in (
+    if draft is not None and draft_prefill is None and wanted.draft_cache in (
             ("cross", "auto") if on_gpu else ("cross",)):
-        reads = prefill_bytes(loaded.draft, context_tokens)
+        reads = context_tokens * draft.config.kv_bytes_per_token(draft.dtype.itemsize)
         planned = on_gpu and not full.cache.streams  # elsewhere it reads only where that is asked for
         fits = loaded.planner.draft_may_read(context_tokens, reads) if planned else reads <= loaded.planner.unused_bytes
         room_to_read = loaded.shard.least(fits) == 1
     free = loaded.shard.least(loaded.planner.unused_bytes) if able else 0
     copies = tuple(kind for kind in able if kind in loaded.copies
                    or target.quantized_bytes(kind) + reads * room_to_read + _HEADROOM <= free)
-    return plan(wanted, Situation(context_tokens, loaded.draft is not None, on_gpu, full.cache.streams, copies,
+    return plan(wanted, Situation(context_tokens, draft is not None, on_gpu, full.cache.streams, copies,
                                   runs_on_graphs(loaded), room_to_read, budget))
 
 
@@ -370,6 +364,7 @@ class Parts:
         self.observer = kept.observer(plan.chunk_size)  # of full passes
 
     def pipeline(self) -> Pipeline:
+        """Return the pipeline over the parts that ``make`` makes."""
         return Pipeline(self.loaded, self.full, self.plan, self.observer, self.make())
 
     def make(self) -> PipelineParts:
@@ -386,7 +381,7 @@ class Parts:
         return made
 
     def small(self) -> Llama:
-        """The draft model."""
+        """Return the draft model."""
         assert self.loaded.draft is not None
         return self.loaded.draft
 
@@ -401,7 +396,7 @@ class Parts:
             made.draft = on_streaming(self.small(), plan.sinks, plan.window)
 
     def lowest(self, made: PipelineParts) -> Drafter:
-        """The tier that guesses first."""
+        """Return the tier that guesses first."""
         if self.plan.lookup:
             return PromptLookupDrafter(self.kept.text())
         if made.draft is None:
@@ -409,20 +404,20 @@ class Parts:
         return ModelDrafter(made.draft, leaves_guided=self.plan.has_intermediate)
 
     def add_reviewer(self, made: PipelineParts) -> None:
-        """The tier between, over the drafter made so far."""
+        """Add the tier between, over the drafter made so far."""
         part, model = self.chosen_cache(), self.reviewer_model()
         made.part, made.reviewer = part, ModelOnCache(model, part, model.device)
         made.tiers = self.intermediate(made.reviewer, made.tiers)
 
     def reviewer_model(self) -> Llama:
-        """The target with the weights that the intermediate verifier computes with."""
+        """Return the target with the weights that the intermediate verifier computes with."""
         return self.loaded.with_weights(self.plan.retrieval_weights)
 
     def intermediate(self, model: ModelOnCache, drafter: Drafter) -> Drafter:
         return HierarchicalDrafter(model, drafter, self.plan.lengths.gamma1, tier=self.plan.middle_cache)
 
     def chosen_cache(self) -> Any:
-        """The part of the full cache that the intermediate verifier attends: a ``ChosenCache`` and a ``KVCache``."""
+        """Return the part of the full cache that the intermediate verifier attends: ``ChosenCache`` and ``KVCache``."""
         plan, full, target = self.plan, self.full.cache, self.loaded.target
         if not full.streams:
             kind = IndexedRetrievalCache if target.retrieves_in_place else RetrievalCache
@@ -431,21 +426,22 @@ class Parts:
         # whose selection was made before they were committed.
         copied = RetrievalCache(full, budget=plan.budget, chunk_size=plan.chunk_size, recent=plan.recent,
                                 slack=2 * max(self.longest_draft(), plan.direct + 1))
-        self.observer.follower = _follower(copied, target.kernels.look_ahead)
+        look_ahead, select = target.kernels.look_ahead, copied.select_layer  # the observer must not hold the pipeline
+        self.observer.follower = lambda layer, mass: select(layer, look_ahead(mass))
         return copied
 
     def longest_draft(self) -> int:
-        """Tokens that the intermediate verifier may have staged."""
+        """Return the tokens that the intermediate verifier may have staged."""
         return self.plan.lengths.longest + self.plan.lengths.gamma1 + 1 + MAX_GUIDED
 
     def on_graphs(self, drafter: Drafter) -> Drafter:
-        """``drafter``, or what takes its place on the device."""
+        """Return ``drafter``, or what takes its place on the device."""
         if self.plan.lookup or not runs_on_graphs(self.loaded):
             return drafter
         return GraphRunner(cast("HierarchicalDrafter | ModelDrafter", drafter), *self.captures())
 
     def captures(self) -> tuple[type[CudaCapture] | None, Callable[[Tensor], Tensor] | None]:
-        """How drafters that run without the host capture, and how they agree with other ranks' devices."""
+        """Return how drafters that run without the host capture, and how they agree with other ranks' devices."""
         loaded = self.loaded
         return (CudaCapture if loaded.target.graphs else None,
                 loaded.shard.same_on_device if loaded.shard.world > 1 else None)
@@ -456,8 +452,3 @@ class Parts:
                       _DRAFTING_BESIDE_A_LINK if self.full.cache.streams else _DRAFTING,
                       COPY_LENGTHS if self.loaded.target.graphs is not None else (),
                       coupled_only=plan.direct_coupled_only)
-
-
-def _follower(retrieval: RetrievalCache, look_ahead: Callable[[Tensor], Tensor]) -> Callable[[int, Tensor], None]:
-    """Chooses a layer's chunks when its mass is known. No method: the observer must not hold the pipeline."""
-    return lambda layer, mass: retrieval.select_layer(layer, look_ahead(mass))

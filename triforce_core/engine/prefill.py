@@ -1,9 +1,10 @@
-"""Reading: tokens into the full cache, chunk by chunk, with progress; or back from disk."""
+"""Read tokens into caches, chunk by chunk: a document, conversations behind it, and the same for the draft model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from threading import Event
 from time import perf_counter
 
 import torch
@@ -15,7 +16,6 @@ from ..kernels import AttentionObserver
 from ..kv_cache import shared_prefix
 from ..kv_cache.full import FullCache
 from ..kv_cache.retrieval import CrossModelCache
-from ..kv_cache.snapshot import DamagedSnapshot, Snapshot, SnapshotKey, SnapshotStore
 from ..kv_cache.streaming import StreamingCache
 from ..model import Llama
 from ..speculation.model_drafter import ModelOnCache
@@ -23,6 +23,25 @@ from ..speculation.model_drafter import ModelOnCache
 # The newest prompt tokens, always read again in a pass of their own: their attention chooses the first chunks,
 # and a question asked twice from the same cache takes the same passes.
 OBSERVED = 16
+# The draft model's reading: tokens of a pass, and before them that it attends. 2,048 and as many did no better.
+_READ, _READ_WITH = 1024, 1024
+_SLACK = 128  # tokens staged and committed between two choices, before buffers grow
+_LEFT = 48  # tokens that a first draft reads; with its own they stay within half of the slack or little more
+MOST_BYTES = 128 * 2**20  # of all conversations that were left, on each rank
+WORTH_KEEPING = 64  # tokens: fewer are soon read again
+
+
+class Cancellation(Event):
+    """A wish to stop, which any thread may set. All ranks ask at the same places, so that they stop together, when
+    rank 0 was cancelled."""
+
+    def __init__(self, shard: Shard) -> None:
+        super().__init__()
+        self._shard = shard
+
+    def __call__(self) -> bool:
+        """Return whether to stop."""
+        return bool(self._shard.same([self.is_set()])[0])
 
 
 def prefill(model: ModelOnCache, token_ids: Sequence[int], chunk: int, cancelled: Callable[[], bool],
@@ -47,7 +66,7 @@ def prefill(model: ModelOnCache, token_ids: Sequence[int], chunk: int, cancelled
 
 
 def share_done(stage: PrefillStage, share: float, total: int, started: float) -> PrefillProgress:
-    """So much of ``total`` tokens is done since ``started`` (by ``perf_counter``), and goes on at that rate."""
+    """Return the progress where this share of ``total`` tokens is done since ``started`` (by ``perf_counter``)."""
     spent = perf_counter() - started
     return PrefillProgress(int(share * total), total, share * total / max(spent, 1e-9),
                            spent / share - spent if share else None, stage)
@@ -73,55 +92,8 @@ def prepare(model: ModelOnCache[FullCache], total: int, cancelled: Callable[[], 
         yield PrefillProgress(0, total, 0.0, None)
 
 
-def restore(model: ModelOnCache[FullCache], saved: SnapshotStore, key: SnapshotKey, tokens: int
-            ) -> Generator[PrefillProgress, None, float | None]:
-    """Fill the full cache with all ``tokens`` from disk. Returns what reading it had cost in seconds, or None: read it
-    (again)."""
-    reading = saved.load(key)
-    return None if reading is None else (yield from _fill(model, reading, tokens))
-
-
-def restore_beginning(model: ModelOnCache[FullCache], saved: SnapshotStore, key: SnapshotKey,
-                      prefixes: Sequence[str], chunk: int) -> Iterator[PrefillProgress]:
-    """Fill the full cache with the longest beginning that these tokens (prefixes: their ``prefix_digests``) share with
-    a saved reading of any document, if that is more than the cache holds. Only whole chunks of the prefill: then keys
-    and values are the same, to the bit, as if everything was read."""
-    found = saved.load_beginning(key, prefixes, more_than=model.length // chunk)
-    if found is not None:
-        reading, chunks = found
-        yield from _fill(model, reading, chunks * chunk)
-
-
-def _fill(model: ModelOnCache[FullCache], reading: Snapshot, tokens: int
-          ) -> Generator[PrefillProgress, None, float | None]:
-    """Hold the reading's first tokens. Returns what the whole of it had cost; None, and nothing held, if damaged."""
-    started = perf_counter()
-    with reading:
-        places = model.cache.restore(tokens)
-        try:
-            if reading.num_layers != len(places) or reading.tokens < tokens:
-                raise reading.damaged(f"{reading.num_layers} layers of {reading.tokens} tokens")
-            for layer, ((keys, values), (k, v)) in enumerate(zip(places, reading.layers(), strict=True)):
-                yield share_done("restore", layer / len(places), tokens, started)
-                for its, saved in ((keys, k[:, :tokens]), (values, v[:, :tokens])):
-                    if (saved.shape, saved.dtype) != (its.shape, its.dtype):  # a copy would stretch and round it
-                        raise reading.damaged(f"layer {layer}: {saved.dtype} {list(saved.shape)}")
-                    its.copy_(saved)
-        except DamagedSnapshot:
-            model.reset()
-            return None
-        return reading.read_seconds
-
-
-
-# Tokens of a pass when the small model reads, and before them that it attends: 2,048 and as many did no better.
-_READ, _READ_WITH = 1024, 1024
-_SLACK = 128  # tokens staged and committed between two choices, before buffers grow
-_LEFT = 48  # tokens that a first draft reads; with its own they stay within half of the slack or little more
-
-
 def on_streaming(model: Llama, sinks: int, window: int) -> ModelOnCache:
-    """The model over StreamingLLM's cache, which holds nothing yet."""
+    """Return the model over StreamingLLM's cache, which holds nothing yet."""
     c = model.config
     cache = StreamingCache(c.num_layers, c.num_kv_heads, c.head_dim, sinks=sinks, window=window,
                            frequencies=model.rope.frequencies, dtype=model.dtype, device=model.device)
@@ -129,7 +101,7 @@ def on_streaming(model: Llama, sinks: int, window: int) -> ModelOnCache:
 
 
 class DraftPrefill:
-    """The context as the small model reads it, kept whole for one document, so that any of it may be attended."""
+    """The context as the draft model reads it, kept whole for one document, so that any of it may be attended."""
 
     def __init__(self, model: Llama, document: int, *, max_tokens: int) -> None:
         """document: its tokens that every context begins with. Raises NotEnoughMemoryError."""
@@ -139,15 +111,15 @@ class DraftPrefill:
                               device=model.device, slots=min(document, max_tokens))
 
     def on_chunks(self, budget: int, recent: int, chunk_size: int) -> ModelOnCache[CrossModelCache]:
-        """The model over a part of what it has read: see ``CrossModelCache``."""
+        """Return the model over a part of what it has read: see ``CrossModelCache``."""
         cache = CrossModelCache(self.full, budget=budget, chunk_size=chunk_size, recent=recent, slack=_SLACK,
-                            frequencies=self.model.rope.frequencies)
+                                frequencies=self.model.rope.frequencies)
         return ModelOnCache(self.model, cache, self.model.device)
 
     def read(self, context: Sequence[int], chunk: int, cancelled: Callable[[], bool]) -> Iterator[PrefillProgress]:
-        """All of ``context`` but its last token, and nothing else. The document's part is read once, and always in the
-        same passes; behind it so few tokens as a question has are left to the first draft, which reads what it lacks in
-        a pass of its own. Ends early when cancelled."""
+        """Read all of ``context`` but its last token, and keep nothing else. The document's part is read once, and
+        always in the same passes; behind it so few tokens as a question has are left to the first draft, which reads
+        what it lacks in a pass of its own. Ends early when cancelled."""
         total = len(context) - 1
         shared = min(self._document, total)
         self.full.truncate(min(shared, self.full.length))
@@ -164,21 +136,11 @@ class DraftPrefill:
 def mark(small: CrossModelCache, scores: Tensor, shard: Shard, *, ahead: bool = False) -> None:
     """Have ``small`` attend the chunks that the target's attention, over all its layers and heads, went to.
 
-    scores [layers, H, chunks], of this rank's heads; every rank's small model attends the same. ahead: a draft is being
+    scores [layers, H, chunks], of this rank's heads; every rank's draft model attends the same. ahead: a draft is being
     verified, and ``small`` is marked already."""
     chunks = shard.sum(scores.sum((0, 1)))
     choose = small.choose if ahead else small.select
     choose(chunks.expand(small.num_layers, small.num_kv_heads, -1))
-
-
-def prefill_bytes(model: Llama, tokens: int) -> int:
-    """Return the bytes that a ``DraftPrefill`` of so many tokens takes."""
-    return tokens * model.config.kv_bytes_per_token(model.dtype.itemsize)
-
-
-
-MOST_BYTES = 128 * 2**20  # of all of them together, on each rank
-WORTH_KEEPING = 64  # tokens: fewer are soon read again
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -197,7 +159,8 @@ class _Left:
 
 
 class LeftConversations:
-    """Keep left conversations of all documents; those left longest ago go first."""
+    """Keep keys and values of conversations that were left for another, in host memory: going back to one reads none
+    of its words again. Those left longest ago go first."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._left: list[_Left] = []
@@ -226,7 +189,7 @@ class LeftConversations:
 
     def bring(self, document_id: str, context: Sequence[int], full: ModelOnCache[FullCache], most: int) -> int:
         """Put behind what ``full`` holds of ``context`` what one of them holds of it further on, up to ``most`` tokens.
-        Returns how many it holds then."""
+        Return how many it holds then."""
         common, best = full.length, None
         for one in self._left:
             if one.document_id != document_id or one.start > full.length:
@@ -242,3 +205,54 @@ class LeftConversations:
                 cache.stage(layer, keys[layer], values[layer])
             cache.commit()
         return full.length
+
+
+class Reading:
+    """What the full cache has read: a document, and the conversation behind it.
+
+    document: its token ids, of which every context begins with the first ``shared``; token_ids: those behind the cache,
+    in order; chunk: tokens of a pass."""
+
+    def __init__(self, full: ModelOnCache[FullCache], document_id: str, document: list[int], shared: int, chunk: int,
+                 left: LeftConversations) -> None:
+        self.full, self.document, self.shared, self.chunk = full, document, shared, chunk
+        self.token_ids = document[: full.length]
+        self._document_id, self._left = document_id, left
+
+    def follow(self, context: list[int], passes: Iterator[PrefillProgress]) -> Iterator[PrefillProgress]:
+        """Run ``passes`` that read ``context``; what is in the cache is known after each."""
+        for progress in passes:
+            self.token_ids = context[: self.full.length]
+            yield progress
+
+    def grow(self, context: list[int]) -> None:
+        """Note what a round of an answer has committed of ``context``."""
+        self.token_ids += context[len(self.token_ids) : self.full.length]
+
+    def go_back(self, context: list[int]) -> int:
+        """Go back to what the cache shares with ``context``, and on to what a conversation that was left shares with it
+        further on; return how many tokens that is. The conversation that is left for it is kept."""
+        most = len(context) - 1 - OBSERVED
+        if len(self.token_ids) - self._common(context) >= WORTH_KEEPING:
+            self.leave()
+        reused = self.rewind(context)
+        reused = self._left.bring(self._document_id, context, self.full, most) if reused < most else reused
+        self.token_ids = context[:reused]
+        return reused
+
+    def rewind(self, context: list[int], most: int | None = None) -> int:
+        """Truncate the cache to what it shares with ``context``, ``most`` tokens; return how many that is."""
+        common = min(self._common(context), len(context) - 1 - OBSERVED, len(context) if most is None else most)
+        self.full.truncate(max(0, common))
+        del self.token_ids[max(0, common) :]
+        return max(0, common)
+
+    def leave(self) -> None:
+        """Keep what was said, for when somebody comes back to it."""
+        self._left.keep(self._document_id, self.shared, self.token_ids, self.full.cache)
+
+    def _common(self, context: list[int]) -> int:
+        """Return the number of tokens with which what was read and ``context`` begin alike."""
+        # Both begin with the document, which is too long to be compared token by token.
+        common = min(self.shared, len(self.token_ids), len(context))
+        return common + shared_prefix(self.token_ids[common:], context[common:])

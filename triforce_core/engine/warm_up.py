@@ -1,24 +1,22 @@
-"""All that answers run, run once before one: no answer waits for a capture, a kernel or a measurement."""
+"""Run once, before an answer, all that answers run: none waits for a capture, a kernel or a measurement."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ..config import SamplingParams
 from ..model.graphs import CAPTURED_WIDTHS
-from ..sampling import Sampler
+from ..sampling import Masks, Sampler
 from ..sampling.quote_matcher import QuoteConstraint
 from ..speculation.draft_length import Selection
 from ..speculation.draft_length_selector import DraftLengthSelector
 from ..speculation.model_drafter import ModelOnCache
-from .pipeline import COPY_LENGTHS, AttentionMass, Pipeline
+from .answer import AttentionReport, DecodeLoop, make_sampler
+from .loading import Loaded
+from .pipeline import COPY_LENGTHS, AttentionMass, DocumentParts, Pipeline
 from .prefill import OBSERVED
-
-if TYPE_CHECKING:  # which imports this file
-    from .session import Session
 
 _ROWS = (3, 7, 15)  # of full passes with fewer rows than are observed, one for each of the sizes that kernels come in
 _ASKED = (3, 8, 16, 24, 48)  # tokens of questions, likewise
@@ -31,49 +29,74 @@ _KINDS = ((_GREEDY, "rejection"), (_DRAWN, "rejection"), (_FILTERED, "rejection"
 
 
 class WarmUp:
-    """Run passes before an answer may wait for them, and take them back."""
+    """Run passes before an answer may wait for them, and take them back: for one pipeline, and each only once."""
 
     room = 64  # tokens behind a context that it writes
 
-    def __init__(self) -> None:
-        self._warmed: Pipeline | None = None  # whose rounds have been run
-        self._ran_any_width: Pipeline | None = None  # behind whose drafts the full cache has been passed in all widths
+    def __init__(self, loaded: Loaded, pipeline: Pipeline, selector: DraftLengthSelector | None, parts: DocumentParts,
+                 chunk: int, attended: AttentionReport) -> None:
+        """chunk: tokens of a pass that reads. attended: is shown what its rounds attend."""
+        self._loaded, self._pipeline, self._selector = loaded, pipeline, selector
+        self._parts, self._chunk, self._attended = parts, chunk, attended
+        self._rounds_ran = self._any_width_ran = False  # the latter: behind its drafts, passes of the full cache
 
-    def steps(self, session: Session, pipeline: Pipeline, selector: DraftLengthSelector | None,
-              constraint: QuoteConstraint | None, context: list[int],
+    def steps(self, constraint: QuoteConstraint | None, context: list[int],
               cancelled: Callable[[], bool]) -> list[Callable[[], object]]:
-        """To be called in order. constraint: of answers held to the document's words, where there are such."""
-        target, full, observer = session.loaded.target, session.full, pipeline.observer
+        """Return steps to be called in order. constraint: of answers held to the document's words, where there are
+        such."""
+        target, full, pipeline = self._loaded.target, self._pipeline.full, self._pipeline
         captures = target.graphs is not None
         steps: list[Callable[[], object]] = []
         if constraint is not None:
             steps.append(partial(_index_quotations, constraint))
         if captures:
             steps += [partial(target.prepare, full.cache, 1),
-                      partial(target.prepare, full.cache, OBSERVED, observer, logits_rows=1)]
+                      partial(target.prepare, full.cache, OBSERVED, pipeline.observer, logits_rows=1)]
         if not pipeline.drafts:
             return steps
         # Where a pass streams its cache it takes about as long as compiling does.
-        first = self._warmed is not pipeline and not full.cache.streams
+        first = not self._rounds_ran and not full.cache.streams
         if captures and first:
-            steps += questions(full, session.loaded.info.max_context - len(context))
-        steps.append(partial(session.begin_behind, pipeline, context))
+            steps += questions(full, self._loaded.info.max_context - len(context))
+        steps.append(partial(self.begin, context))
         helds = (False,) if constraint is None else (True, False)
         if captures:
-            kinds = [session.throwaway_sampler(params, verifier, held=False) for params, verifier in _KINDS]
+            kinds = [self.sampler(params, verifier, held=False) for params, verifier in _KINDS]
             steps += preparations(pipeline, context, kinds, any_widths=constraint is not None,
-                                  full_pass_too=self._ran_any_width is not pipeline)
-            if constraint is not None:
-                self._ran_any_width = pipeline
+                                  full_pass_too=not self._any_width_ran)
+            self._any_width_ran |= constraint is not None
             if first:
-                steps += [partial(_try_rounds, session, pipeline, context,
-                                  session.throwaway_sampler(params, verifier, held=held))
+                steps += [partial(self._try_rounds, context, self.sampler(params, verifier, held=held))
                           for held in helds for params, verifier in _KINDS]
-        if selector is not None:
-            steps += [partial(selector.measure, context, observer,
-                              session.throwaway_sampler(params, "rejection", held=held), cancelled)
+        if self._selector is not None:
+            steps += [partial(self._selector.measure, context, pipeline.observer,
+                              self.sampler(params, "rejection", held=held), cancelled)
                       for held in helds for params in (_GREEDY, _DRAWN)]
-        return [*steps, partial(setattr, self, "_warmed", pipeline)]
+        return [*steps, partial(setattr, self, "_rounds_ran", True)]
+
+    def begin(self, context: list[int]) -> None:
+        """Start the pipeline behind a context as an answer does; the full cache holds all but the last token."""
+        prefilled = self._parts.draft_prefill
+        if prefilled is not None:
+            for _ in prefilled.read(context, self._chunk, lambda: False):
+                pass
+        self._pipeline.reset()
+        self._pipeline.start(context)
+
+    def sampler(self, params: SamplingParams, verifier: str, *, held: bool) -> Sampler:
+        """Return a sampler of no answer, which chooses as answers with these settings do. held: to the document."""
+        return make_sampler(self._loaded, params, verifier, Masks() if held else None)
+
+    def _try_rounds(self, context: list[int], sampler: Sampler) -> None:
+        """Run rounds as an answer does, and take them back: libraries load much when they are first used."""
+        pipeline = self._pipeline
+        before = pipeline.full.length
+        loop = DecodeLoop(pipeline, self._attended, sampler, list(context), self._loaded.info.max_context)
+        for length in (pipeline.plan.lengths.longest, 0):
+            loop.step(Selection(length), self.room)
+        pipeline.forget()
+        pipeline.full.truncate(before)
+        self.begin(context)
 
 
 def preparations(pipeline: Pipeline, context: list[int], samplers: Sequence[Sampler], *, any_widths: bool = False,
@@ -125,28 +148,16 @@ def _index_quotations(constraint: QuoteConstraint) -> None:
         constraint.initial().advance(token).prior()
 
 
-def _try_rounds(session: Session, pipeline: Pipeline, context: list[int], sampler: Sampler) -> None:
-    """Run rounds as an answer does, and take them back: libraries load much when they are first used."""
-    before, lengths = session.full.length, pipeline.plan.lengths
-    loop = session.loop(pipeline, session.report(), sampler, list(context))
-    for length in (lengths.longest, 0):
-        loop.step(Selection(length), WarmUp.room)
-    pipeline.forget()
-    session.full.truncate(before)
-    session.begin_behind(pipeline, context)
-
-
 def any_width(full: ModelOnCache | None, parts: Sequence[ModelOnCache], chunk_size: int,
               mass_rows: int) -> list[Callable[[], None]]:
-    """Steps to be called in order. Where a quotation is held to the document the host leads, and a draft is as long as
-    the document forces. Drafting passes are captured in all widths that there are. So are observed full passes, as
-    trees, which are filled up: any chain runs as one of these. With fewer rows than are observed nothing fills up:
+    """Return steps for passes of any width. Where a quotation is held to the document the host leads, and a draft is as
+    long as the document forces. Drafting passes are captured in all widths that there are. So are observed full passes,
+    as trees, which are filled up: any chain runs as one of these. With fewer rows than are observed nothing fills up:
     such a pass is captured in its own width once that has come often; until then it runs as usual: here once.
 
     full: None where that takes too long. mass_rows: see ``AttentionMass``."""
     captures: list[Callable[[], None]] = [
-        partial(on.model.prepare, on.cache, width)
-        for on in parts for width in CAPTURED_WIDTHS]
+        partial(on.model.prepare, on.cache, width) for on in parts for width in CAPTURED_WIDTHS]
     if full is None:
         return captures
     observer = AttentionMass(chunk_size, mass_rows)
@@ -156,12 +167,12 @@ def any_width(full: ModelOnCache | None, parts: Sequence[ModelOnCache], chunk_si
 
 
 def questions(on: ModelOnCache, room: int) -> list[Callable[[], None]]:
-    """Steps that read questions of several lengths, up to ``room`` tokens, behind what was read, and forget them."""
+    """Return steps that read questions of several lengths, up to ``room`` tokens, and forget them."""
     return [partial(_run, on, rows, None) for rows in _ASKED if rows < room]
 
 
 def _run(full: ModelOnCache, rows: int, observer: AttentionMass | None) -> None:
-    """A pass over made-up tokens, forgotten; without an observer none of its rows is asked for, as in reading."""
+    """Run a pass over made-up tokens and forget it; without an observer none of its rows is asked for."""
     if rows > full.room:
         return
     before, used = full.length, full.observer
