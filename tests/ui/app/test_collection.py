@@ -13,9 +13,7 @@ from triforce_core import EngineConfig, TriForceError
 from ui.app.context_budget import Part, Weighing
 from ui.app.services import NEW_TALK, Services
 from ui.app.tab_view import TabView
-from ui.page import citations, document_head, library, together
-from ui.page import page_choice as choice_words
-from ui.page import strip as document_strip_view
+from ui.page import citations, document_head, together
 from ui.page.export import exported
 from ui.page.together import DROP_MORE, ROOM_UNKNOWN
 
@@ -185,25 +183,6 @@ def test_a_part_that_reads_otherwise_changes_them_too(services: Services, two) -
     services.library._read.clear()
     with pytest.raises(TriForceError, match="Open it alone"):
         services.read(whole.id)
-
-
-def test_what_is_drawn_of_them(services: Services, two) -> None:
-    view = read_together(services, two)
-    entry = services.library.get(view.document)
-    drawn = document_head.head(entry, "ready", weighing=services.collection.of(entry))
-    assert drawn.count("tf-part-1") == drawn.count("tf-part-2") == 2 and choice_words.ROOM in drawn
-    card = library.document_item(entry, "ready", True)
-    assert "2 documents" in card and "tf-part-2" in card and "picture" not in card
-    told = library.about(entry, 0, "", 1.0, services.library.parts(entry))
-    assert "Lighthouse" in told and library.CONSISTS in told
-    strip = document_strip_view.strip_section(services.library.document(entry.id), (), (), first_page=1, selected=None,
-                                              read=((1, 9),),
-                               parts=[5, 4])
-    assert strip.count("tf-part-1") == 5 and strip.count("tf-part-2") == 4
-    picks = together.listed(together.pickable(services), two, services.collection.weigh(
-        [entry.id for entry in together.pickable(services)]))
-    assert picks.count("checkbox") == picks.count("checked") == 2
-    assert "disabled" in together.chosen(services.collection.weigh(two[:1]))
 
 
 def test_an_answer_names_pages_of_several_words() -> None:

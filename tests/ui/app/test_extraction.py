@@ -14,7 +14,7 @@ from little_books import wait_for
 from triforce_core import READERS, Document, EncryptedDocumentError, Page
 from triforce_core.documents import ReadCancelled
 from triforce_core.errors import DamagedDocumentError
-from ui.app import jobs as head_words
+from ui.app import jobs
 from ui.app.database import Database
 from ui.app.extraction import TextExtractor
 from ui.app.library import Entry, Library
@@ -139,7 +139,7 @@ def test_cancelled_and_asked_for_at_once(extracting: Extracting) -> None:
     assert extracting.reader.begun.acquire(timeout=10)
     extracting.extractor.cancel(entry.id)
     now = extracting.library.get(entry.id)
-    assert (now.state, now.error) == ("failed", head_words.READING_CANCELLED)
+    assert (now.state, now.error) == ("failed", jobs.READING_CANCELLED)
     extracting.extractor.extract(entry.id, then_read=True)
     assert extracting.reader.begun.acquire(timeout=10)
     extracting.reader.end(extracting.reader.calls[-1])

@@ -13,10 +13,8 @@ from held_engine import Held, quick_script, wait_for_text
 from little_books import asked, make_document, opened, phase, read_quickly, wait_for, write_book
 
 from triforce_core import DocumentOpened, EngineConfig, PrefillProgress, TriForceError
-from ui.app import engine_holder as watchdog
+from ui.app import engine_holder, jobs
 from ui.app import folders as places
-from ui.app import jobs as head_words
-from ui.app import jobs as waiting
 from ui.app import queue as app_queue
 from ui.app.conversations import Conversations
 from ui.app.jobs import Fate, Job, Selection
@@ -140,7 +138,7 @@ def test_what_waits_is_cancelled_and_stopped_at_once(services: Services, held: H
     run = services.ask(asking, "Second?")
     services.choose_pages(view, "1-6")
     services.cancel_reading(view.document)
-    assert services.queue.problems[view.document] == head_words.READING_CANCELLED and not services.queue.prefills
+    assert services.queue.problems[view.document] == jobs.READING_CANCELLED and not services.queue.prefills
     services.stop(asking)
     assert run.state == "stopped" and services.conversations.answer(run.id).state == "stopped"
     assert services.ask(asking, "Third?") is not None  # its conversation is free again
@@ -212,14 +210,6 @@ def test_an_answer_that_cannot_be_kept_ends_all_the_same(services: Services, tmp
     monkeypatch.setattr(Conversations, "save_trace", fails)
     run = asked(services, view, "Who?")
     assert not services.runs.active() and run.accumulator.text
-
-
-def test_the_next_question_s_history_has_the_answer_that_just_ended(services: Services, held: Held,
-                                                                    tmp_path: Path) -> None:
-    view = opened(services, tmp_path, pages=12)
-    for number in range(5):
-        asked(services, view, f"Question {number}?")
-    assert held.asked["Question 4? 0"][1] == tuple(f"Question {number}?" for number in range(4))
 
 
 def test_the_document_in_front_is_read_first_and_no_question_is_passed(services: Services, held: Held,
@@ -327,7 +317,7 @@ def test_a_paused_reading_is_cancelled_for_good(services: Services, held: Held, 
     added(services, view, tmp_path, "note.txt", 1)
     services.cancel_reading(long)
     held.let_all(queue)
-    assert queue.problems[long] == head_words.READING_CANCELLED and queue.open_key[0] == view.document
+    assert queue.problems[long] == jobs.READING_CANCELLED and queue.open_key[0] == view.document
 
 
 @pytest.mark.parametrize("reads", ["the reading", "the question"])
@@ -375,9 +365,9 @@ def test_a_stop_reaches_it_on_its_way(services: Services, held: Held, tmp_path: 
 
 def test_pages_read_by_a_number_of_tokens() -> None:
     counts = [100] * 6
-    assert waiting.read_by(waiting.FRONT + 250, counts, ((1, 6),)) == ((1, 2),)
-    assert waiting.read_by(waiting.FRONT + 250, counts, ((2, 2), (4, 6))) == ((2, 2), (4, 4))
-    assert waiting.read_by(waiting.FRONT, counts, ((1, 6),)) == () == waiting.read_by(10_000, counts, ((1, 6),))
+    assert jobs.read_by(jobs.FRONT + 250, counts, ((1, 6),)) == ((1, 2),)
+    assert jobs.read_by(jobs.FRONT + 250, counts, ((2, 2), (4, 6))) == ((2, 2), (4, 4))
+    assert jobs.read_by(jobs.FRONT, counts, ((1, 6),)) == () == jobs.read_by(10_000, counts, ((1, 6),))
 
 
 def test_what_waits_says_for_what_and_how_long(services: Services, held: Held, tmp_path: Path,
@@ -406,7 +396,7 @@ def test_what_waits_says_for_what_and_how_long(services: Services, held: Held, t
 def test_an_engine_that_does_not_stop_is_ended_unless_it_computes(
         services: Services, held: Held, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, computes: bool) -> None:
     """A chunk takes an 8B model 40 s on a CPU, and it hears Stop only at the end of it."""
-    monkeypatch.setattr(watchdog, "HUNG_AFTER", 0.01)
+    monkeypatch.setattr(engine_holder, "HUNG_AFTER", 0.01)
     monkeypatch.setattr(app_queue, "POLL_EVERY", 0.01)
     view = opened(services, tmp_path, pages=12)
     engine = services.queue._engine
@@ -421,17 +411,17 @@ def test_an_engine_that_does_not_stop_is_ended_unless_it_computes(
     wait_for(lambda: held.looks > looks + 20)  # each a hundredth of a second after the one before
     assert services.queue._engine is engine and services.queue.state == "ready"
     held.let_all(services.queue)
-    assert services.queue.problems[view.document] == head_words.READING_CANCELLED and services.queue._engine is engine
+    assert services.queue.problems[view.document] == jobs.READING_CANCELLED and services.queue._engine is engine
 
 
 def test_a_text_of_which_the_tokens_are_known_is_not_read_yet() -> None:
     """Tokens are counted in a second, and reading them takes minutes."""
     chosen = Selection.of_ephemeral(make_document(3))
     job = Job("prefill", chosen.key, chosen, stage="tokenize", progress=PrefillProgress(900, 900, 1e5, 0.0, "tokenize"))
-    known = waiting.Estimates({})
+    known = jobs.Estimates({})
     assert known.ahead([job], None).seconds is None, "how fast it is read is not known"
     known.opened(chosen, DocumentOpened("id", 1000, (), 10.0, 10.0, False, 4096))
-    assert known.ahead([job], None).seconds == pytest.approx(chosen.chosen.characters / waiting.LETTERS_A_TOKEN / 100)
+    assert known.ahead([job], None).seconds == pytest.approx(chosen.chosen.characters / jobs.LETTERS_A_TOKEN / 100)
     job.progress = PrefillProgress(450, 900, 100.0, 4.5)
     assert known.ahead([job], None).seconds == 4.5
 

@@ -1,6 +1,5 @@
 """Events fold into the same figures, live and final."""
 
-import pytest
 from little_books import make_document
 
 from tests.scripted_engine import EngineScript, ScriptedEngine
@@ -28,14 +27,6 @@ def folded(*events) -> Accumulator:
     return accumulator
 
 
-def test_rates_run_from_the_end_of_the_question_also_while_an_answer_is_written() -> None:
-    """What drafting needs before the first round is in them, as in the figures at the end."""
-    accumulator = folded(RoundEvent(0, (1, 2), ("draft", "bonus"), (), elapsed=3.0, decoding=1.0),
-                  RoundEvent(1, (3, 4), ("draft", "bonus"), (), elapsed=4.0, decoding=2.0))
-    figures = accumulator.figures()
-    assert figures.tokens_per_second == pytest.approx(2.0) and figures.time_to_first_token == 3.0
-
-
 def test_rates_leave_the_first_round_out() -> None:
     accumulator = folded(RoundEvent(0, (1, 2), ("draft", "bonus"), (TierCount("draft", 3, 1),), elapsed=1.0),
                   RoundEvent(1, (3, 4, 5), ("draft", "draft", "recovered"), (TierCount("draft", 4, 2),), elapsed=2.5))
@@ -47,30 +38,11 @@ def test_rates_leave_the_first_round_out() -> None:
     assert figures.origins == {"draft": 3, "bonus": 1, "recovered": 1}
 
 
-def test_the_link_s_rate_leaves_the_first_round_out_too() -> None:
-    accumulator = folded(*(RoundEvent(i, (1,), ("bonus",), (), elapsed=1.0 + 2 * i, streamed_bytes=6000)
-                           for i in range(3)))
-    assert accumulator.figures().streamed_bytes_per_second == 3000.0
-
-
 def test_a_trace_tells_of_pages_beyond_the_usual() -> None:
     opened = DocumentOpened("d", 9, (), 0.0, 0.0, False, 99, usual_shares=(0.1, 0.9))
     accumulator = folded(opened, RoundEvent(0, (1,), ("bonus",), (), page_shares=(0.25, 0.75)))
     assert accumulator.trace.rounds[0][3] == [[0, 0.15]]
     assert accumulator.result()["usual_shares"] == [0.1, 0.9] and accumulator.page_shares() == (0.25, 0.75)
-
-
-def test_shares_are_the_mean_over_the_rounds_that_measured() -> None:
-    accumulator = folded(RoundEvent(0, (1,), ("bonus",), (), page_shares=(1.0, 0.0)),
-                         RoundEvent(1, (1,), ("bonus",), ()),
-                  RoundEvent(2, (1,), ("bonus",), (), page_shares=(0.5, 0.5)))
-    assert accumulator.page_shares() == (0.75, 0.25)
-
-
-def test_nothing_happened_yet() -> None:
-    figures = Accumulator().figures()
-    assert figures.tokens_per_second == figures.tokens_per_full_pass == 0.0
-    assert Accumulator().page_shares() == ()
 
 
 def test_the_engine_s_own_figures_win_and_agree() -> None:

@@ -1,26 +1,30 @@
-"""What a person can do, without a screen: reading, asking, stopping, racing, crashing, restarting."""
+"""The verbs of a person without a screen, questions of programs, and suggested questions."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
-from little_books import PASSWORD, asked, opened, phase, read_quickly, wait_for, write_book
+from little_books import PASSWORD, asked, make_document, opened, phase, read_quickly, wait_for, write_book
 
 from tests.scripted_engine import EngineScript, ScriptedEngine
-from triforce_core import EngineClient, EngineConfig, TriForceError
-from ui.app import engine_holder as chat_words
-from ui.app import engine_holder as watchdog
+from triforce_core import Document, EngineClient, EngineConfig, Page, SamplingParams, SpeculationConfig, TriForceError
+from triforce_core.errors import DamagedWeightsError
+from ui.app import engine_holder, queue
 from ui.app import folders as places
-from ui.app import queue
+from ui.app.jobs import Request, Selection
 from ui.app.questions import ONE_AT_A_TIME
 from ui.app.queue import APP_ENDED
+from ui.app.runs import Run
 from ui.app.services import Services
 from ui.app.settings import Settings
+from ui.app.suggestions import MOST, Suggestions
 from ui.app.tab_view import TabView
 from ui.page import document_head
 from ui.page import engine as engine_words
@@ -76,7 +80,7 @@ def test_a_fault_costs_one_answer_only(services: Services, tmp_path: Path, scrip
 
 def test_an_engine_that_hears_no_stop_is_ended(services: Services, tmp_path: Path, script: EngineScript,
                                                monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watchdog, "HUNG_AFTER", 0.1)
+    monkeypatch.setattr(engine_holder, "HUNG_AFTER", 0.1)
     monkeypatch.setattr(queue, "POLL_EVERY", 0.05)
     view = opened(services, tmp_path)
     script.fault = "hang"
@@ -84,7 +88,7 @@ def test_an_engine_that_hears_no_stop_is_ended(services: Services, tmp_path: Pat
     wait_for(lambda: not script.fault)  # it hangs
     services.stop(view)
     wait_for(lambda: run.ended)
-    assert run.state == "failed" and run.error == chat_words.ENGINE_HUNG and run.accumulator.text
+    assert run.state == "failed" and run.error == engine_holder.ENGINE_HUNG and run.accumulator.text
     again = asked(services, view, "And now?")
     assert again.state == "done"
 
@@ -92,7 +96,7 @@ def test_an_engine_that_hears_no_stop_is_ended(services: Services, tmp_path: Pat
 @pytest.mark.parametrize("busy", [True, False], ids=["while it answers", "while it has nothing to do"])
 def test_an_engine_whose_process_is_stopped_is_said_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                                 busy: bool) -> None:
-    monkeypatch.setattr(watchdog, "SILENT_LIMIT", 9)
+    monkeypatch.setattr(engine_holder, "SILENT_LIMIT", 9)
     services = Services(places.make_folders(tmp_path / "home"), lambda config: EngineClient(
         config, factory="tests.worker.fake_engine:FakeEngine"), EngineConfig(), read_quickly)
     services.start([])
@@ -214,3 +218,135 @@ def test_the_page_and_the_command_line_share_what_they_saved(tmp_path: Path) -> 
     folders = places.make_folders(tmp_path)
     assert folders.saved_readings == _cache(tmp_path) / READINGS
     assert folders.measurements == _cache(tmp_path) / MEASUREMENTS
+
+
+def answer(services: Services, lent: Document, question: str = "How many ships?", heard=lambda: None) -> Run:
+    run = services.queue.answer(Request(Selection.of_ephemeral(lent), question, SamplingParams(),
+                                       (("", SpeculationConfig()),)), heard)
+    wait_for(lambda: run.ended)
+    return run
+
+
+def test_a_guest_is_read_answered_and_forgotten(services: Services) -> None:
+    lent, heard = make_document(4), threading.Event()
+    run = answer(services, lent, heard=heard.set)
+    assert run.state == "done" and len(run.accumulator.page_shares()) == 4 and heard.is_set()
+    assert not services.library.entries() and lent.id not in services.queue.fits
+    assert services.queue.open_key == (lent.id, ((1, 4),))
+
+
+def test_a_guest_that_does_not_fit_says_need_and_have(services: Services, script: EngineScript) -> None:
+    lent = make_document(40, words=2000)
+    run = answer(services, lent)
+    assert run.state == "failed" and run.fit is not None and run.fit.tokens > run.fit.max_tokens
+
+
+def test_the_page_s_document_comes_back_after_a_guest(services: Services, tmp_path: Path) -> None:
+    view, lent = TabView(), make_document(2)
+    services.add(view, [(write_book(tmp_path, "a.txt"), "a.txt")])
+    answer(services, lent)
+    run = asked(services, view, "How many ships?")
+    assert run.state == "done" and len(run.accumulator.page_shares()) == 6
+
+
+def test_the_tally_counts_answers_and_holds_no_words(services: Services) -> None:
+    lent = make_document(2)
+    document = type(lent)(lent.title, lent.kind, (Page("1", "A secret of the harbour was kept."),), lent.reader)
+    run = answer(services, document, "What secret?")
+    counters = services.queue.counters
+    assert counters.answers == {"done": 1} and counters.tokens["generated"] == len(run.accumulator.token_ids)
+    assert counters.tested["retrieval"] >= counters.accepted["retrieval"] > 0 and "secret" not in repr(vars(counters))
+
+
+def test_a_failure_to_load_is_told_once_however_often_it_is_tried(services: Services,
+                                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(engine: ScriptedEngine) -> Iterator[object]:
+        raise DamagedWeightsError("model.gguf is damaged")
+        yield
+
+    told: list[str] = []
+    services.queue.not_loaded = told.append
+    with monkeypatch.context() as patch:
+        patch.setattr(ScriptedEngine, "load", load)
+        services.queue.reconfigure(dataclasses.replace(services.queue.config, threads=1))
+        runs = [answer(services, make_document(2)) for _ in range(2)]
+    assert [run.error for run in runs] == ["model.gguf is damaged."] * 2 and told == ["model.gguf is damaged."]
+    assert answer(services, make_document(2)).state == "done" and len(told) == 1
+
+
+@pytest.fixture
+def suggestions(services: Services) -> Iterator[Suggestions]:
+    made = Suggestions(services.library, services.conversations, services.queue, services.views.documents, 0.05)
+    yield made
+    made.close()
+
+
+def found(services: Services, suggestions: Suggestions, view: TabView) -> tuple[str, ...]:
+    return suggestions.of(services.library.get(view.document))
+
+
+def tried(services: Services, view: TabView) -> bool:
+    return bool(services.library.get(view.document).suggested)
+
+
+def test_what_it_is_sure_of_is_suggested_and_kept(services: Services, suggestions: Suggestions, view: TabView,
+                                                  script: EngineScript) -> None:
+    script.confidence = 90
+    before = dict(services.queue.counters.tokens)
+    suggestions.start()
+    wait_for(lambda: tried(services, view))
+    questions = found(services, suggestions, view)
+    assert 1 <= len(questions) <= MOST and len(set(questions)) == len(questions)
+    assert dict(services.queue.counters.tokens) == before  # nobody asked, nothing is counted
+    assert services.conversations.of(view.document) == [] and services.runs.active() == []
+    services.choose_pages(view, "1-2")
+    assert found(services, suggestions, view) == ()  # of other pages
+
+
+@pytest.mark.parametrize("confidence", [-1, 30, 60])
+def test_what_it_is_not_sure_of_is_not(services: Services, suggestions: Suggestions, view: TabView,
+                                       script: EngineScript, confidence: int) -> None:
+    script.confidence = confidence  # 60: it answers, but is not sure
+    suggestions.start()
+    wait_for(lambda: tried(services, view))
+    assert len(found(services, suggestions, view)) == 0
+
+
+def test_a_question_stops_the_trial_and_is_answered(services: Services, suggestions: Suggestions, view: TabView,
+                                                    script: EngineScript) -> None:
+    script.confidence, script.triforce_tokens_per_second = 90, 2.0  # a trial would take a minute
+    suggestions.start()
+    wait_for(lambda: any(job.kind == "trial" for job in services.queue.jobs()))
+    trial = next(job.run for job in services.queue.jobs() if job.kind == "trial")
+    wait_for(lambda: trial.state == "answering")
+    script.triforce_tokens_per_second = 4000.0
+    run = services.ask(view, "How many ships?")
+    wait_for(lambda: trial.ended)
+    assert trial.state == "stopped"
+    wait_for(lambda: run.ended)
+    assert run.state == "done" and services.queue.ahead(run) is None
+    assert not tried(services, view)  # and none is tried behind a conversation, which the cache holds
+
+
+def test_a_trial_opens_nothing(services: Services, view: TabView, tmp_path: Path) -> None:
+    document = services.library.document(view.document)
+    selection = services.questions.selection(services.library.get(view.document))
+    services.add(view, [(write_book(tmp_path, "other.txt", 3), "other.txt")])
+    wait_for(lambda: phase(services, view) == "ready")
+    assert document is not None and services.queue.open_key[0] == view.document
+    run = services.queue.try_out(Request(selection, "Who?", SamplingParams(), (("", SpeculationConfig()),)),
+                                 lambda: None)
+    wait_for(lambda: run.ended)
+    assert run.state == "stopped" and services.queue.open_key[0] == view.document
+
+
+def test_a_chat_model_is_not_tried(services: Services, suggestions: Suggestions, view: TabView,
+                                   monkeypatch) -> None:
+    import dataclasses
+
+    monkeypatch.setattr(services.queue, "model", dataclasses.replace(services.queue.model, instructions=True))
+    assert suggestions._next() is None
+    monkeypatch.undo()
+    assert suggestions._next() is not None
+    asked(services, view, "How many?")
+    assert suggestions._next() is None

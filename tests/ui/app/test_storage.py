@@ -9,13 +9,13 @@ import socket
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
-from little_books import asked, read_quickly, wait_for, write_book
+from little_books import asked, opened, read_quickly, wait_for, write_book
 from running_app import ROOT, running
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
@@ -25,10 +25,8 @@ from triforce_core import EngineConfig, NotEnoughDiskError
 from triforce_core import __main__ as command
 from ui import api
 from ui.app import folders as places
-from ui.app.conversations import Answer
 from ui.app.database import VERSION, Database
 from ui.app.folders import FolderError, Hold, InUseError
-from ui.app.runs import Run
 from ui.app.services import Services
 from ui.app.tab_view import TabView
 from ui.page import document_head, layout
@@ -59,94 +57,49 @@ def fill(disk: Path) -> Path:
     return ballast
 
 
-class Full:
-    """Stands before a connection, and refuses what writes as SQLite does on a full disk."""
-
-    def __init__(self, connection: sqlite3.Connection, refused: Callable[[], bool]) -> None:
-        self._connection, self._refused = connection, refused
-
-    def __enter__(self) -> None:
-        self._connection.__enter__()
-
-    def __exit__(self, *trace: object) -> None:
-        self._connection.__exit__(*trace)
-
-    def execute(self, statement: str, values: object = ()) -> sqlite3.Cursor:
-        if self._refused() and not statement.lstrip().startswith(("select", "with", "pragma")):
-            error = sqlite3.OperationalError("database or disk is full")
-            error.sqlite_errorcode = sqlite3.SQLITE_FULL
-            raise error
-        return self._connection.execute(statement, values)
-
-    def close(self) -> None:
-        self._connection.close()
-
-
-@pytest.fixture
-def full(services: Services) -> dict[str, bool]:
-    """Whether the disk of ``services`` is full."""
-    says = {"full": False}
-    services.database._connection = Full(services.database._connection, lambda: says["full"])
-    return says
-
-
-def opened(services: Services, folder: Path) -> TabView:
-    view = TabView()
-    services.add(view, [(write_book(folder, "book.txt"), "book.txt")])
-    wait_for(lambda: services.library.get(view.document).state == "ready")
-    return view
-
-
 def shown(services: Services, view: TabView) -> str:
     panel = next(panel for panel in document_head.panels(services) if panel.name == "notice")
     return panel.draw(view)
 
 
-def test_a_question_on_a_full_disk_is_refused_in_words_and_blocks_nothing(services, full, tmp_path) -> None:
-    view = opened(services, tmp_path)
-    full["full"] = True
-    assert safely(view, lambda: services.ask(view, "How many ships?")) is None
-    kind, title, text = view.notice
-    assert kind == "error" and "full" in title and "--data-dir" in text
-    assert services.runs.active() == []
-    full["full"] = False
-    run = asked(services, view, "How many ships?")
-    assert run.state == "done"
+def test_a_full_file_system(disk: Path, tmp_path: Path) -> None:
+    """The disk has no byte left from the middle of an answer on: it is shown to its end, kept as soon as there is room,
+    and nothing is blocked."""
+    script = EngineScript(load_seconds=0, triforce_tokens_per_second=300)
+    folders = places.make_folders(disk / "home")
 
+    def anew() -> Services:
+        made = Services(folders, lambda config: ScriptedEngine(config, script), EngineConfig(), read_quickly)
+        made.start([])
+        return made
 
-def test_a_document_opens_on_a_full_disk(services, full, tmp_path) -> None:
-    view = opened(services, tmp_path)
-    full["full"] = True
-    services.open(other := TabView(), view.document)
-    assert other.document == view.document
-
-
-def test_a_disk_that_fills_up_while_answering(services, full, script: EngineScript, tmp_path) -> None:
-    """The answer goes on, the page shows it, and it is kept as soon as there is room."""
-    script.triforce_tokens_per_second = 300.0
-    view = opened(services, tmp_path)
+    services = anew()
+    view = opened(services, tmp_path, "book.txt")
     run = services.ask(view, "How many ships?")
     wait_for(lambda: run.accumulator.text)
-    full["full"] = True
-    kept = _ended(services, run)
-    assert run.state == "done" and kept.text == run.accumulator.text and kept.state == "done"
-    assert document_head.DISK_TITLE in shown(services, view)
+    ballast = fill(disk)
+    wait_for(lambda: run.ended and services.conversations.problem)
+    wait_for(lambda: services.conversations.answer(run.id).state != "running")
+    kept = services.conversations.answer(run.id)
+    assert run.state == kept.state == "done" and kept.text == run.accumulator.text
     assert services.database.row("select state from answers")["state"] != "done"
-    assert safely(view, lambda: services.ask(view, "And now?")) is None
-    full["full"] = False
-    services.conversations.settle()
-    row = services.database.row("select text, state from answers")
-    assert (row["text"], row["state"]) == (run.accumulator.text, "done")
+    assert document_head.DISK_TITLE in shown(services, view)
+    assert safely(view, lambda: services.ask(view, "And now?")) is None and services.runs.active() == []
+    kind, title, text = view.notice
+    assert kind == "error" and "full" in title and "--data-dir" in text
+    services.add(view, [(write_book(tmp_path, "other.txt", pages=400), "other.txt")])
+    assert "full" in view.notice[2]
+    services.open(other := TabView(), view.document)
+    assert other.document == view.document
+    ballast.unlink()
+    wait_for(lambda: not services.conversations.problem)
     assert services.conversations.trace(run.id) and not shown(services, TabView())
-
-
-def _ended(services: Services, run: Run) -> Answer:
-    """The answer as the page has it, once it is at its end and the disk has refused or taken it."""
-    wait_for(lambda: run.ended and services.conversations.answer(run.id).state != "running")
-    wait_for(lambda: services.conversations.problem)
-    with services.conversations._saving:  # what is under way is through
-        pass
-    return services.conversations.answer(run.id)
+    assert asked(services, other, "And now?").state == "done"
+    services.close()
+    services = anew()
+    again = services.conversations.answer(run.id)
+    services.close()
+    assert (again.text, again.state, again.error) == (run.accumulator.text, "done", "")
 
 
 def test_a_copy_that_the_disk_refuses_is_an_error_in_words(services, monkeypatch, tmp_path) -> None:
@@ -176,18 +129,6 @@ def words_of_507(answer: httpx.Response) -> str:
     return error["message"]
 
 
-@pytest.mark.parametrize("refuses", ["ui.api.files._private", "starlette.requests.MultiPartParser.parse"])
-def test_an_upload_by_the_api_that_the_disk_has_no_room_for_says_so(served, monkeypatch, refuses: str) -> None:
-    """In the app's folder, and where a large form is put down before it is read."""
-    def refuse(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(refuses, refuse)
-    before = served.services.library.entries()
-    assert "The disk is full" in words_of_507(httpx.post(served.url + "v1/files", files={"file": ("x.txt", b"hello")}))
-    assert served.services.library.entries() == before
-
-
 def test_an_upload_by_the_api_to_a_full_file_system(disk: Path) -> None:
     """No faults made up. A document that comes along with a question is refused in the same words."""
     services = Services(places.make_folders(disk / "home"), lambda config: ScriptedEngine(config, EngineScript()),
@@ -211,8 +152,6 @@ def test_an_upload_by_the_api_to_a_full_file_system(disk: Path) -> None:
 
 def test_a_reading_that_is_not_saved_or_was_damaged_is_said(services, tmp_path) -> None:
     view = opened(services, tmp_path)
-    services.read(view.document)
-    wait_for(lambda: view.document in services.queue.opened)
     panel = next(panel for panel in document_head.panels(services) if panel.name == "head")
     assert document_head.READING_UNSAVED_TITLE not in panel.draw(view)
     services.queue.opened[view.document] = replace(services.queue.opened[view.document], unsaved="The disk is full.")
@@ -227,39 +166,6 @@ def test_settings_that_cannot_be_kept_say_so(services, monkeypatch) -> None:
     monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     with pytest.raises(NotEnoughDiskError, match="full"):
         services.keep(services.settings)
-
-
-def test_a_full_file_system(disk: Path, tmp_path: Path) -> None:
-    """No faults made up: the disk has no byte left from the middle of an answer on."""
-    script = EngineScript(load_seconds=0, triforce_tokens_per_second=300)
-    folders = places.make_folders(disk / "home")
-
-    def anew() -> Services:
-        made = Services(folders, lambda config: ScriptedEngine(config, script), EngineConfig(), read_quickly)
-        made.start([])
-        return made
-
-    services = anew()
-    view = opened(services, tmp_path)
-    services.read(view.document)
-    wait_for(lambda: services.queue.open_key)
-    run = services.ask(view, "How many ships?")
-    wait_for(lambda: run.accumulator.text)
-    ballast = fill(disk)
-    kept = _ended(services, run)
-    assert run.state == "done" and kept.text == run.accumulator.text
-    assert document_head.DISK_TITLE in shown(services, view)
-    assert safely(view, lambda: services.ask(view, "And now?")) is None
-    assert "full" in view.notice[1]
-    services.add(view, [(write_book(tmp_path, "other.txt", pages=400), "other.txt")])
-    assert "full" in view.notice[2]
-    ballast.unlink()
-    wait_for(lambda: not services.conversations.problem)
-    services.close()
-    services = anew()
-    again = services.conversations.answer(run.id)
-    services.close()
-    assert (again.text, again.state, again.error) == (run.accumulator.text, "done", "")
 
 
 # -- a folder that cannot be used ------------------------------------------------------------------------------------
@@ -430,4 +336,3 @@ def test_the_command_line_reads_beside_a_running_app(tmp_path: Path, monkeypatch
     assert command.main(["ask", str(book), "How many ships?", "--data-dir", str(tmp_path / "home")]) == 0
     assert "scripted engine" in capsys.readouterr().out
     hold.release()
-
