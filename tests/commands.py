@@ -17,7 +17,7 @@ from ui.app import arguments
 
 FLAG = re.compile(r"--[a-z][a-z0-9-]*")
 TOOLS = ("triforce_core.bench", "triforce_core.bench.answers", "triforce_core.bench.short_answers",
-         "triforce_core.bench.support", "docs.attached", "docs.first_answer",
+         "docs.attached", "docs.first_answer",
          "docs.first_run", "docs.handbook", "docs.memory",
          "docs.page_load", "docs.screenshots", "training.evaluate", "training.gguf_export", "training.hidden_questions",
          "triforce_core.bench.kernels")

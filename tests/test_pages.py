@@ -69,7 +69,7 @@ def test_the_benchmark_takes_the_commands_of_the_measurements() -> None:
         if given.only:
             rows.chosen(rows.combinations(offloaded=False), given.only)
     sweeps = re.findall(r"--sweep (\w+=[\w.,-]+)", MEASUREMENTS)
-    assert all(rows.parse_sweep(sweep).values for sweep in sweeps) and len(sweeps) > 8
+    assert all(rows.parse_sweep(sweep)[1] for sweep in sweeps) and len(sweeps) > 8
 
 
 def test_every_file_named_exists() -> None:

@@ -25,7 +25,7 @@ from safetensors.torch import load_file
 
 from triforce_core.assets import BUILTIN_FOLDER
 from triforce_core.bench.grow import SHAPES
-from triforce_core.bench.shapes import TARGETS
+from triforce_core.bench.rows import TARGETS
 from triforce_core.gguf.types import BY_NUMBER
 from triforce_core.model import ModelConfig, read_config
 from triforce_core.model.gguf_checkpoint import stored_name

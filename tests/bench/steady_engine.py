@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from triforce_core.bench import __main__ as bench
-from triforce_core.bench import roofline
 from triforce_core.bench.measure import measure_document
 from triforce_core.bench.report import summary
 from triforce_core.bench.roofline import Bandwidth, Traffic
@@ -96,5 +95,5 @@ def steady(monkeypatch: pytest.MonkeyPatch) -> Steady:
     """The command with an engine whose speeds are known, on a machine whose bandwidth is."""
     engine = Steady()
     monkeypatch.setattr(bench, "load_engine", lambda config, shape: (engine, MODEL))
-    monkeypatch.setattr(roofline, "measure_bandwidth", lambda device: MACHINE)
+    monkeypatch.setattr(bench, "measure_bandwidth", lambda device: MACHINE)
     return engine

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from bench.steady_engine import BOOK, FAST, PLAIN, Steady, measure
+from bench.steady_engine import BOOK, FAST, MACHINE, PLAIN, SHAPE, TRAFFIC, Steady, measure
 
 from triforce_core.bench.measure import Answer, Pair, measure_document
+from triforce_core.bench.report import table
+from triforce_core.bench.roofline import Bandwidth, Traffic, measure_bandwidth
 from triforce_core.bench.rows import ABLATION, make_rows
-from triforce_core.bench.table import table
 from triforce_core.config import SamplingParams
 from triforce_core.metrics import answer_stats
 from triforce_core.research.settings import ResearchConfig
@@ -96,16 +97,38 @@ def answer(*token_ids: int) -> Answer:
                                           why=""), {}, {})
 
 
-def test_where_two_answers_part() -> None:
+def test_where_two_answers_part_and_a_text_in_circles() -> None:
     assert Pair(None, (answer(1, 2, 3),), (answer(1, 2, 4),)).same_tokens == 2
     assert Pair(None, (answer(1, 2),), (answer(1, 2, 4),)).same_tokens == 2
-
-
-def test_a_repeat_that_differs_is_a_difference() -> None:
     assert Pair(None, (answer(1, 2), answer(1, 2)), (answer(1, 2),)).identical
     assert not Pair(None, (answer(1, 2),), (answer(1, 2), answer(1, 3))).identical
-
-
-def test_a_text_in_circles_is_told() -> None:
     assert Pair(None, (answer(*range(50)),), ()).variety == 1.0
     assert Pair(None, (answer(*(1, 2) * 50),), ()).variety < 0.05
+
+
+def test_the_roofline_is_bytes_over_measured_bandwidth() -> None:
+    found = measure(Steady(), [None])
+    tokens = found["context_tokens"] + 16  # half of the answer
+    assert found["bytes_per_token"] == 1952 * 4 + tokens * 1000
+    assert found["roofline_tokens_per_second"] == pytest.approx(0.15e9 / found["bytes_per_token"])
+    assert found["autoregressive_share_of_roofline"] == pytest.approx(10 / found["roofline_tokens_per_second"])
+    assert found["copy_gb_per_second"] == 0.15 and found["host_to_device_gb_per_second"] is None
+    assert set(found["modelled"]) <= set(found) and "modelled" in table(found)
+    assert found["triforce_streamed_gb_per_second"] == 0
+    alone = TRAFFIC.least_seconds(1000, MACHINE)
+    assert Traffic(SHAPE, 4, 1000, gpus=2).least_seconds(1000, MACHINE) == alone / 2
+
+
+def test_a_cache_that_streams_is_measured_by_its_link() -> None:
+    """2 GB a pass over 25 GB/s take 0.08 s, and a plain pass takes 0.1 s; the GPU's own memory could go faster."""
+    found = measure(Steady(streams=2 * 10**9), [None], bandwidth=Bandwidth(4000, 25.0, "a copy"))
+    assert found["autoregressive_streamed_gb_per_second"] == pytest.approx(20)
+    assert found["triforce_streamed_gb_per_second"] == pytest.approx(10)
+    assert found["roofline_tokens_per_second"] == pytest.approx(12.5)
+    assert found["autoregressive_share_of_roofline"] == pytest.approx(0.8)
+    assert "20.0 GB/s by plain" in table(found) and "25.0 GB/s from pinned host memory" in table(found)
+
+
+def test_bandwidth_is_measured_and_says_how() -> None:
+    found = measure_bandwidth("cpu", mebibytes=8)
+    assert found.copy > 0.05 and "threads" in found.how and found.host_to_device is None

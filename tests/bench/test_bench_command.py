@@ -12,11 +12,9 @@ from bench.steady_engine import FAST, TEXT, Steady, steady
 
 from triforce_core import packages
 from triforce_core.bench import __main__ as bench
-from triforce_core.bench.made import made_needle
-from triforce_core.bench.workload import SUM_UP
-from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
+from triforce_core.bench.workload import SUM_UP, made_needle
+from triforce_core.config import SamplingParams, SpeculationConfig
 from triforce_core.documents.document import Document
-from triforce_core.research.settings import ResearchConfig
 
 
 def test_the_command_prints_a_table_and_then_one_line_of_json(
@@ -97,38 +95,36 @@ def test_the_needle_workload_hides_what_it_asks_for(
 
 
 @pytest.mark.parametrize("arguments", [
-    ["--context", "1"], ["--repeats", "0"], ["--new-tokens", "0"], ["--nonsense"], ["--document", "/no/such/file"],
-    ["--questions", "/no/such/file"], ["--sweep", "colour=red"], ["--sweep", "budget"], ["--sweep", "budget=1,2,1"],
-    ["--sweep", "budget=abc"], ["--sweep", "gamma2=2,4", "--sweep", "gamma2=8"], ["--peer", "transformers"],
-    ["--ablation", "--sweep", "middle_cache=none"],
-    ["--made-documents", "0"], ["--grow", "llama2-7b", "--saved-readings", "x"]])
-def test_a_mistake_is_one_line(arguments: list[str], monkeypatch: pytest.MonkeyPatch,
+    "--context 1", "--repeats 0", "--new-tokens 0", "--nonsense", "--document /no/such/file",
+    "--questions /no/such/file",
+    "--sweep colour=red", "--sweep budget", "--sweep budget=1,2,1", "--sweep budget=abc",
+    "--sweep gamma2=2,4 --sweep gamma2=8", "--peer transformers", "--ablation --sweep middle_cache=none",
+    "--made-documents 0", "--grow llama2-7b --saved-readings x", "--combinations --policies",
+    "--combinations --only nonsense", "--workload continue,poems", "--workload code,code",
+    "--workload all --peer llama.cpp", "--policies --sweep refresh=attention"])
+def test_a_mistake_is_one_line(arguments: str, monkeypatch: pytest.MonkeyPatch,
                                capsys: pytest.CaptureFixture[str]) -> None:
-    steady(monkeypatch)
+    engine = steady(monkeypatch)
     try:
-        status = bench.main(arguments if "--document" in arguments else ["--document", __file__, *arguments])
+        status = bench.main([*([] if "--document" in arguments else ["--document", __file__]), *arguments.split()])
     except SystemExit as exit_:
         status = exit_.code
-    assert status == 2 and capsys.readouterr().err.count("\n") == 1
+    assert status == 2 and capsys.readouterr().err.count("\n") == 1 and not engine.log
 
 
-@pytest.mark.parametrize(("package", "arguments"), [
-    ("wordllama", "--workload questions"), ("snowballstemmer", "--workload continue,questions")])
+@pytest.mark.parametrize(("package", "workload"), [
+    ("wordllama", "questions"), ("snowballstemmer", "continue,questions")])
 def test_a_package_that_is_missing_is_said_in_one_line_before_anything_is_read(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], package: str, arguments: str
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], package: str, workload: str
 ) -> None:
     engine = steady(monkeypatch)
     with monkeypatch.context() as patched:
         patched.setattr(packages, "find_spec", lambda name: None if name == package else name)
-        assert bench.main(["--document", __file__, *arguments.split()]) == 2
+        assert bench.main(["--document", __file__, "--workload", workload]) == 2
     said = capsys.readouterr().err
     assert f"pip install {package}" in said and said.count("\n") == 1 and not engine.log
-
-
-def test_what_needs_no_package_runs_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    steady(monkeypatch)
     monkeypatch.setattr(packages, "find_spec", lambda name: None)
-    for arguments in ("--workload continue", "--workload questions --quotes off"):
+    for arguments in ("--workload continue", "--workload questions --quotes off"):  # these need none
         assert bench.main(["--document", __file__, "--context", "1000", "--new-tokens", "16", *arguments.split()]) == 0
 
 
@@ -136,9 +132,3 @@ def test_help_is_quick_and_light() -> None:
     code = ("import sys; from triforce_core.bench.__main__ import _parser; _parser().format_help(); "
             "assert not {'torch', 'numpy', 'transformers'} & sys.modules.keys()")
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
-
-
-def test_flags_become_settings() -> None:
-    given = bench._parser().parse_args(["--dtype", "float32", "--device", "cpu", "--gamma1", "3", "--budget", "512"])
-    assert bench.flags.engine_config(given) == EngineConfig(dtype="float32", device="cpu")
-    assert bench.research_config(given) == ResearchConfig(gamma1=3, budget=512)

@@ -65,20 +65,6 @@ def test_gains_are_against_triforce_at_the_same_settings() -> None:
     assert gains({"a": {"rows": [row("x", 0, 1.0)]}}) == {}
 
 
-@pytest.mark.parametrize("arguments", [
-    ["--combinations", "--policies"], ["--combinations", "--only", "nonsense"], ["--workload", "continue,poems"],
-    ["--workload", "code,code"], ["--workload", "all", "--peer", "llama.cpp"],
-    ["--policies", "--sweep", "refresh=attention"]])
-def test_a_mistake_is_one_line(arguments: list[str], monkeypatch: pytest.MonkeyPatch,
-                               capsys: pytest.CaptureFixture[str]) -> None:
-    engine = steady(monkeypatch)
-    try:
-        status = bench.main(["--document", __file__, *arguments])
-    except SystemExit as exit_:
-        status = exit_.code
-    assert status == 2 and capsys.readouterr().err.count("\n") == 1 and not engine.log
-
-
 def test_policies_by_budget_and_temperature(monkeypatch: pytest.MonkeyPatch,
                                             capsys: pytest.CaptureFixture[str]) -> None:
     engine = steady(monkeypatch)

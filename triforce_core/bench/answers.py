@@ -1,4 +1,4 @@
-"""Scores answers about real documents: ``python -m triforce_core.bench.answers FOLDER``.
+"""Score answers about real documents: ``python -m triforce_core.bench.answers FOLDER``.
 
 FOLDER holds ``docs.json``, ``questions.jsonl`` and ``docs/``: documents in their own formats, and questions with the
 sentences that answer them. Letters and digits alone are compared, as readers keep or drop marks differently. An answer
@@ -6,12 +6,18 @@ is *right* when its first quotation holds one of the sentences or matches a key,
 same line as one; a summary is right when every key is found in its quotations together. A question that the document
 does not answer is right when the answer says so. Beside the model stand BM25 over the same sentences and the sentence
 prior alone.
+
+With --support no question is asked: how well are sentences of free answers told apart? Nobody has judged answers in
+free words here, so other sentences stand for them. Supported: sentences that answer a question whose other answers
+stand elsewhere in the document, looked up with their own place covered. Unsupported: sentences of another document, and
+ones whose second half comes from another document.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
 import re
 import sys
 import time
@@ -32,11 +38,13 @@ from ..engine.engine import Engine
 from ..engine.quoting import Quoting
 from ..errors import ConfigError, TriForceError
 from ..events import DocumentOpened, Finished
+from ..evidence.support import THRESHOLD, SupportFinder, support
 from ..prompt.builder import DocumentPrompt, PromptBuilder
 from ..prompt.typography import ascii_typography
 from ..tokenizer import Tokenizer
 
 _SYSTEMS = ("model", "prior", "bm25")
+_SENTENCES = ("restated", "foreign", "half foreign")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +60,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What one system said: its quotations in order, and whether it said that the document has no answer."""
+    """One system's answer: its quotations in order, and whether it said that the document has no answer."""
 
     quotations: tuple[str, ...]
     flagged: bool = False
@@ -60,7 +68,7 @@ class Answered:
 
 
 def load_questions(folder: Path) -> tuple[list[dict[str, Any]], list[Asked]]:
-    """The documents' records and the questions. Raises ConfigError."""
+    """Return the documents' records and the questions. Raises ConfigError."""
     try:
         documents = json.loads((folder / "docs.json").read_text(encoding="utf-8"))
         lines = (folder / "questions.jsonl").read_text(encoding="utf-8").splitlines()
@@ -73,22 +81,15 @@ def load_questions(folder: Path) -> tuple[list[dict[str, Any]], list[Asked]]:
 
 
 def grade(asked: Asked, answered: Answered, lines: Sequence[str]) -> str:
-    """"right", "partly", "wrong" or "flagged". lines: the document's, to tell what stands beside an answer."""
+    """Return "right", "partly", "wrong" or "flagged". lines: the document's, in letters."""
     if asked.kind == "unanswerable":
         return "right" if answered.flagged else "wrong"
     if answered.flagged:
         return "flagged"
     if asked.kind == "summary":
-        return _grade_summary(asked, " ".join(answered.quotations))
-    return _grade_quotation(asked, answered.quotations[0] if answered.quotations else "", lines)
-
-
-def _grade_summary(asked: Asked, said: str) -> str:
-    found = [_matches(key, said) for key in asked.keys]
-    return "right" if all(found) else "partly" if any(found) else "wrong"
-
-
-def _grade_quotation(asked: Asked, said: str, lines: Sequence[str]) -> str:
+        found = [_matches(key, " ".join(answered.quotations)) for key in asked.keys]
+        return "right" if all(found) else "partly" if any(found) else "wrong"
+    said = answered.quotations[0] if answered.quotations else ""
     quoted = letters(said)
     accepted = [spelt for sentence in asked.accepted if (spelt := letters(sentence))]
     if any(one in quoted for one in accepted) or any(_matches(key, said) for key in asked.keys):
@@ -107,7 +108,7 @@ def _matches(key: re.Pattern[str], text: str) -> bool:
 
 
 def by_words(quoting: Quoting, prompt: DocumentPrompt, question: str) -> dict[str, Answered]:
-    """What the sentence prior alone would quote, and BM25 over the same sentences."""
+    """Return the quotations of the sentence prior alone, and of BM25 over the same sentences."""
     answering = quoting.answering(prompt)
     plan = answering.plan(question)
     index = answering.index
@@ -119,7 +120,7 @@ def by_words(quoting: Quoting, prompt: DocumentPrompt, question: str) -> dict[st
 
 
 def by_model(engine: Engine, question: str) -> Answered:
-    """What the loaded model answers, as the app asks it."""
+    """Return the loaded model's answer, as the app asks it."""
     finished = next(event for event in engine.ask(question, (), SamplingParams(temperature=0.0), SpeculationConfig())
                     if isinstance(event, Finished))
     quotations = tuple(finished.text[quote.start : quote.end] for quote in finished.quotes) or (finished.text,)
@@ -127,7 +128,7 @@ def by_model(engine: Engine, question: str) -> Answered:
 
 
 def _as_much_as_fits(engine: Engine, document: Document) -> Document:
-    """The first pages, as many as the model holds; said where some are left out."""
+    """Return the first pages, as many as the model holds, and say where some are left out."""
     fit = engine.measure(document)
     ends = list(accumulate(fit.page_tokens))
     pages = sum(end <= fit.max_tokens for end in ends)
@@ -139,7 +140,7 @@ def _as_much_as_fits(engine: Engine, document: Document) -> Document:
 
 
 def measure(folder: Path, config: EngineConfig, *, model: bool, only: str = "") -> Iterator[dict[str, Any]]:
-    """One record for each question and system, document by document. only: a document's id."""
+    """Yield one record for each question and system, document by document. only: a document's id."""
     documents, questions = load_questions(folder)
     engine = Engine(config) if model else None
     quoting = Quoting(PromptBuilder(Tokenizer(BUILTIN_FOLDER))) if engine is None else None
@@ -173,7 +174,7 @@ def measure(folder: Path, config: EngineConfig, *, model: bool, only: str = "") 
 
 
 def table(records: Sequence[dict[str, Any]]) -> str:
-    """Return Markdown: of each type of question right (partly) by system, and flags below."""
+    """Return Markdown: right (partly) answers to each type of question by system, and flags below."""
     systems = [system for system in _SYSTEMS if any(record["system"] == system for record in records)]
     lines = ["| | asked | " + " | ".join(f"{system}: right (partly)" for system in systems) + " |",
              "| --- | --- |" + " --- |" * len(systems)]
@@ -195,6 +196,44 @@ def _row(name: str, records: Sequence[dict[str, Any]], systems: Sequence[str]) -
     return f"| {name} | {len(records) // max(1, len(systems))} | " + " | ".join(cells) + " |"
 
 
+def measure_support(folder: Path) -> dict[str, Any]:
+    """Return how many sentences of each kind are marked as unsupported."""
+    records, asked = load_questions(folder)
+    finders = {record["id"]: SupportFinder(read_document(folder / "docs" / record["file"])) for record in records}
+    found = list(_judged_sentences(asked, finders))
+    marked = {kind: [score < THRESHOLD for one, score in found if one == kind] for kind in _SENTENCES}
+    rates = {kind: sum(marks) / max(1, len(marks)) for kind, marks in marked.items()}
+    precision = rates["foreign"] / max(1e-9, rates["foreign"] + rates["restated"])
+    return {"threshold": THRESHOLD, "sentences": {kind: len(marks) for kind, marks in marked.items()},
+            "marked": {kind: round(rate, 3) for kind, rate in rates.items()},
+            "precision_at_equal_numbers": round(precision, 3)}
+
+
+def _judged_sentences(asked: Sequence[Asked], finders: dict[str, SupportFinder]) -> Iterator[tuple[str, float]]:
+    """Yield (kind, score) of each sentence that can be judged."""
+    rng, answered = random.Random(1), [one for one in asked if one.accepted and one.kind != "summary"]
+    for one in answered:
+        own, others = one.accepted[0], [other for other in answered if other.document != one.document]
+        far, half = rng.choice(others), rng.choice(others).accepted[0].split()
+        words = own.split()
+        tried = [(one.document, "restated", sentence) for sentence in one.accepted if len(one.accepted) > 1]
+        tried += [(far.document, "foreign", own),
+                  (one.document, "half foreign", " ".join(words[: len(words) // 2] + half[len(half) // 2 :]))]
+        for document, kind, sentence in tried:
+            covered = _covered(finders[document], sentence) if kind == "restated" else frozenset[int]()
+            judged = support(finders[document].index, sentence, covered)
+            if judged is not None:
+                yield kind, judged[0]
+
+
+def _covered(finder: SupportFinder, sentence: str) -> frozenset[int]:
+    """Return where the sentence itself stands, whole or in large parts."""
+    wanted = letters(sentence)
+    found = ((at, letters(one)) for at, one in enumerate(finder.index.sentences))
+    return frozenset(at for at, one in found
+                     if one and (wanted in one or (one in wanted and 3 * len(one) > len(wanted))))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m triforce_core.bench.answers", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -204,8 +243,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--words-only", action="store_true", help="the prior and BM25 alone: no model is loaded")
     parser.add_argument("--document", default="", metavar="ID", help="this document only")
     parser.add_argument("--answers", action="store_true", help="print every answer as a JSON line before the table")
+    parser.add_argument("--support", action="store_true", help="how well sentences without support are found")
     given = parser.parse_args(arguments)
     try:
+        if given.support:
+            print(json.dumps(measure_support(given.folder)))
+            return 0
         records = []
         for record in measure(given.folder, EngineConfig(model=given.model, device=given.device),
                               model=not given.words_only, only=given.document):

@@ -12,18 +12,19 @@ from ..engine.loading import Loaded, load
 from ..model import Llama, local_config, read_config
 from ..model.grown import Shape, grow, grown_config
 from ..research.engine import ResearchEngine
-from .shapes import DRAFT, SIZES
+from .rows import DRAFT, SIZES
 
 SHAPES = {name: Shape(*sizes) for name, sizes in SIZES.items()}
 
 
 def grown_engine(name: str, config: EngineConfig, shard: Shard = ALONE) -> ResearchEngine:
-    """An engine over ``grown_pair``: what a worker process makes of "triforce_core.bench.grow:grown_engine:NAME"."""
+    """Return an engine over ``grown_pair``, as a worker process makes it of
+    "triforce_core.bench.grow:grown_engine:NAME"."""
     return ResearchEngine(config, grown_pair(config, name, shard))
 
 
 def grown_pair(config: EngineConfig, name: str, shard: Shard = ALONE) -> Loaded:
-    """The built-in target in a named shape and its draft model in the size of llama-68m, for ``Engine``.
+    """Return the built-in target in a named shape and its draft model in the size of llama-68m, for ``Engine``.
 
     config.max_context may go beyond the built-in target's own; the draft model's streaming cache never does. Raises
     what ``grow`` raises, and NotEnoughMemoryError before it grows what does not fit."""

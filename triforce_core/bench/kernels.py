@@ -83,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     row = _DIM * 2 if given.kv == "same" else row_bytes(_DIM, KV_BITS[given.kv])
     readings = []
 
-    def told(kind: str, kernel: str, tokens: int, rows: int, seconds: float) -> None:
+    def add(kind: str, kernel: str, tokens: int, rows: int, seconds: float) -> None:
         rate = 2 * HEADS[kind][0] * tokens * row / seconds / 1e9
         readings.append({"kind": kind, "kernel": kernel, "tokens": tokens, "rows": rows,
                          "microseconds": seconds * 1e6, "gigabytes_per_second": rate, "share": rate / copy})
@@ -94,9 +94,9 @@ def main(argv: Sequence[str] | None = None) -> int:
                                for rows in given.rows):
         kernels = [(own.name, own.attention, 0), (f"{own.name}, with mass", own.attention, rows)]
         for name, attention, mass in kernels + ([("sdpa", torch_ops.attention, 0)] if given.kv == "same" else []):
-            told(kind, name, tokens, rows, attention_seconds(attention, kind, tokens, rows, mass, given.kv))
+            add(kind, name, tokens, rows, attention_seconds(attention, kind, tokens, rows, mass, given.kv))
         if own.indexed_attention is not None and given.budget < tokens:
-            told(kind, "chosen", given.budget, rows,
+            add(kind, "chosen", given.budget, rows,
                  chosen_seconds(own.indexed_attention, kind, tokens, rows, given.budget, given.kv))
     print(json.dumps({"device": torch.cuda.get_device_name(), "copy_gigabytes_per_second": copy,
                       "readings": readings}))

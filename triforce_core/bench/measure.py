@@ -3,8 +3,8 @@
 The document is read once; every answer starts from the same cache, cut back to it. A row's first answer is not
 counted: it makes the row's caches and, on a GPU, captures its graphs. The first row of each sampling and plain decoding
 take turns; further rows are compared with the same plain answers. Plain decoding may be given fewer tokens where each
-takes long: its rate does not depend on how many they are. A row is told as soon as it is known, and so is one that does
-not fit into memory: the others are compared without it."""
+takes long: its rate does not depend on how many they are. A row's figures are said as soon as it is measured; one that
+does not fit into memory is left out, and the others are compared without it."""
 
 from __future__ import annotations
 
@@ -38,6 +38,10 @@ class Answer:
     passes: Mapping[str, int]
     lengths: Mapping[int, int] = field(default_factory=dict)
 
+    @property
+    def rate(self) -> float:
+        return self.stats.decode_tokens_per_second
+
 
 @dataclass(frozen=True, slots=True)
 class Pair:
@@ -51,19 +55,19 @@ class Pair:
 
     @property
     def identical(self) -> bool:
-        """All repeats of both, token for token; what follows the end of a plain answer cut short is not compared."""
-        end = self.plain_limit
-        return len({answer.token_ids[:end] for answer in (*self.plain, *self.fast)}) == 1
+        """Compare all repeats of both, token for token, up to the end of a plain answer cut short."""
+        return len({answer.token_ids[: self.plain_limit] for answer in (*self.plain, *self.fast)}) == 1
 
     @property
     def same_tokens(self) -> int:
-        """Tokens before the first difference: all of the shorter in fp32, fewer where bf16 flips a near-tie."""
+        """Count the tokens before the first difference: all of the shorter in fp32, fewer where bf16 flips a
+        near-tie."""
         both = list(zip(self.plain[0].token_ids, self.fast[0].token_ids, strict=False))
         return next((i for i, (a, b) in enumerate(both) if a != b), len(both))
 
     @property
     def variety(self) -> float:
-        """Distinct runs of four tokens over all of them: a text that goes in circles is easy to draft, and says so."""
+        """Return distinct runs of four tokens over all of them: a text that goes in circles is easy to draft."""
         ids = max((answer.token_ids for answer in (*self.plain, *self.fast)), key=len)
         runs = list(zip(ids, ids[1:], ids[2:], ids[3:], strict=False))
         return len(set(runs)) / len(runs) if runs else 1.0
@@ -74,36 +78,32 @@ class Pair:
 
     @property
     def plain_rate(self) -> float:
-        return median(answer.stats.decode_tokens_per_second for answer in self.plain)
+        return median(answer.rate for answer in self.plain)
 
     @property
     def fast_rate(self) -> float:
-        return median(answer.stats.decode_tokens_per_second for answer in self.fast)
+        return median(answer.rate for answer in self.fast)
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentResult:
-    """One document: what reading it cost, and every pair of answers, row by row."""
+    """One document: its prefill's figures, and every pair of answers, row by row."""
 
     title: str
     context_tokens: int
-    prefill_seconds: float
     prefill_tokens_per_second: float
     restored: bool  # from a saved reading: the prefill figures are of the run that made it
     pairs: tuple[tuple[Pair, ...], ...]  # [row][question]; no questions: the row did not fit into memory
 
-    def plain_rate(self, row: int) -> float:
-        return median_of([pair.plain_rate for pair in self.timed(row)])
+    def rates(self, row: int) -> tuple[float, float, float]:
+        """Return the medians of plain decoding and of the row, over answers long enough to time, and the speed-up."""
+        return rates(self.pairs[row])
 
-    def fast_rate(self, row: int) -> float:
-        return median_of([pair.fast_rate for pair in self.timed(row)])
 
-    def speedup(self, row: int) -> float:
-        plain = self.plain_rate(row)
-        return self.fast_rate(row) / plain if plain else 0.0
-
-    def timed(self, row: int) -> list[Pair]:
-        return [pair for pair in self.pairs[row] if pair.long_enough]
+def rates(pairs: Sequence[Pair]) -> tuple[float, float, float]:
+    timed = [pair for pair in pairs if pair.long_enough]
+    plain, fast = median_of([pair.plain_rate for pair in timed]), median_of([pair.fast_rate for pair in timed])
+    return plain, fast, fast / plain if plain else 0.0
 
 
 def median_of(values: Sequence[float]) -> float:
@@ -130,13 +130,12 @@ def measure_document(engine: Engine, document: Document, questions: Sequence[str
             say(f"{document.title}: {row.name} LEFT OUT. {error}\n")
             continue
         warmed = known
-        say(f"{document.title}: {_told(row, pairs[-1])}\n")
-    return DocumentResult(document.title, opened.tokens, opened.tokens / prefill_rate, prefill_rate, opened.restored,
-                          tuple(pairs))
+        say(f"{document.title}: {_row_line(row, pairs[-1])}\n")
+    return DocumentResult(document.title, opened.tokens, prefill_rate, opened.restored, tuple(pairs))
 
 
 def those_that_fit(results: Sequence[DocumentResult], rows: Sequence[Row]) -> tuple[list[DocumentResult], list[Row]]:
-    """Without the rows that did not fit into memory beside some document."""
+    """Drop the rows that did not fit into memory beside some document."""
     kept = [number for number in range(len(rows)) if all(result.pairs[number] for result in results)]
     return ([replace(result, pairs=tuple(result.pairs[number] for number in kept)) for result in results],
             [rows[number] for number in kept])
@@ -145,8 +144,8 @@ def those_that_fit(results: Sequence[DocumentResult], rows: Sequence[Row]) -> tu
 def _pairs(engine: Engine, title: str, questions: Sequence[str | None], row: Row, repeats: int,
            say: Callable[[str], None], plain: dict[tuple[SamplingParams, SpeculationConfig], list[list[Answer]]],
            plain_limit: int | None, *, warm: bool) -> tuple[Pair, ...]:
-    """One row's answers. plain: plain decoding's by sampling, which it adds to. warm: another temperature above 0 finds
-    the caches and the captured rounds of the row before."""
+    """Return one row's answers. plain: plain decoding's by sampling, which it adds to. warm: another temperature above
+    0 finds the caches and the captured rounds of the row before."""
     baseline = row.baseline
     alternate = baseline not in plain
     slow = [[] for _ in questions] if alternate else plain[baseline]
@@ -176,17 +175,17 @@ def _pairs(engine: Engine, title: str, questions: Sequence[str | None], row: Row
 
 
 def tokens_per_full_pass(answers: Sequence[Answer]) -> float:
-    """Over all these answers together."""
+    """Return the figure over all these answers together."""
     passes = sum(answer.stats.full_passes for answer in answers)
     return sum(answer.stats.generated_tokens for answer in answers) / passes if passes else 0.0
 
 
-def _told(row: Row, pairs: Sequence[Pair]) -> str:
-    """One row's figures on one document, in one line."""
-    timed, answers = [pair for pair in pairs if pair.long_enough], [answer for pair in pairs for answer in pair.fast]
-    plain, fast = (median_of([getattr(pair, rate) for pair in timed]) for rate in ("plain_rate", "fast_rate"))
+def _row_line(row: Row, pairs: Sequence[Pair]) -> str:
+    """Return one row's figures on one document in one line."""
+    plain, fast, gain = rates(pairs)
+    answers = [answer for pair in pairs for answer in pair.fast]
     counts = merge_acceptance([answer.stats.acceptance for answer in answers])
-    parts = [f"{fast / plain:.2f}x ({plain:.2f} and {fast:.2f} t/s)" if plain else "too short to time",
+    parts = [f"{gain:.2f}x ({plain:.2f} and {fast:.2f} t/s)" if plain else "too short to time",
              f"{tokens_per_full_pass(answers):.2f} tokens per full pass",
              *(f"{tier} {count.accepted} of {count.tested} ({acceptance_rate(count):.1%})"
                for tier, count in counts.items())]
@@ -196,7 +195,8 @@ def _told(row: Row, pairs: Sequence[Pair]) -> str:
 
 
 def _open(engine: Engine, document: Document, say: Callable[[str], None]) -> tuple[DocumentOpened, float]:
-    """Open it; also the tokens per second of the prefill alone (of a restored one: when it was first read)."""
+    """Open a document. Return also the tokens per second of the prefill alone (of a restored one: when it was first
+    read)."""
     opened, rate = None, 0.0
     for event in engine.open_document(document):
         if isinstance(event, DocumentOpened):

@@ -1,4 +1,4 @@
-"""What this machine can move, measured, and what a token of plain decoding must move, counted from the model's shapes.
+"""Bytes that this machine moves, measured, and that a token of plain decoding must move, counted from the shapes.
 
 Plain decoding reads the weights and the cache once for every token, whatever the code does, so bytes over bandwidth is
 the least time of a token (Williams et al., roofline, CACM 2009). Where the cache lies in host memory, what was streamed
@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
+from typing import TYPE_CHECKING
 
-from ..model import ModelConfig
+if TYPE_CHECKING:
+    from ..model import ModelConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ def measure_bandwidth(device: str, mebibytes: int = 0) -> Bandwidth:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What a token of plain decoding moves: bytes_per_weight as products of few rows read them; norms and activations
+    """The bytes of a token of plain decoding: bytes_per_weight as products of few rows read them; norms and activations
     are a rounding error. gpus share all of it evenly, each with a bandwidth of its own."""
 
     shape: ModelConfig

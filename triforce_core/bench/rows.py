@@ -1,4 +1,4 @@
-"""What one run compares: the given settings, a sweep over some of them, or TriForce with parts left out. Pure."""
+"""The rows of a run: the given settings, a sweep over some of them, or TriForce with parts left out. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,23 @@ from ..config import SamplingParams, SpeculationConfig
 from ..errors import ConfigError
 from ..research.settings import ResearchConfig
 
+SIZES = {  # of published decoders: hidden size, MLP width, layers, query heads, KV heads, head_dim
+    "llama2-7b": (4096, 11008, 32, 32, 32, 128),
+    "llama3-8b": (4096, 14336, 32, 32, 8, 128),
+    "llama3-1b": (2048, 8192, 16, 32, 8, 64),  # Llama 3.2 1B
+    "qwen3-4b": (2560, 9728, 36, 32, 8, 128),
+    "llama-68m": (768, 3072, 2, 12, 12, 64),
+}
+DRAFT = "llama-68m"  # every grown target's
+TARGETS = tuple(name for name in SIZES if name != DRAFT)
+
 Value = int | float | str
 _Config = TypeVar("_Config", SamplingParams, ResearchConfig)
 _OWN: Mapping[type, tuple[str, ...]] = {
     SamplingParams: ("temperature", "top_p", "top_k", "seed"),
     ResearchConfig: tuple(f.name for f in fields(ResearchConfig) if f.name != "engine"),
 }
+Sweep = tuple[str, tuple[Value, ...]]  # a setting and the values that it takes in turn
 _SETTINGS = [name for names in _OWN.values() for name in names]
 Variants = Mapping[str, Mapping[str, Value]]  # by name, what each one changes
 # The paper's ablations (arXiv 2404.11912, section 5.4 and table 1).
@@ -29,7 +40,7 @@ ABLATION: Variants = {
     "prompt lookup": {"middle_cache": "none", "small_model": "off", "ngram": "straight"},
 }
 _ALONE: Mapping[str, Value] = {"ngram": "off", "pace": "off"}  # copies and chosen lengths would share in the figures
-# What the middle tier attends and what chooses it (its table 1).
+# What the middle tier attends, and how that is chosen (its table 1).
 POLICIES: Variants = {
     "retrieval by attention": {"middle_cache": "retrieval", **_ALONE},
     "retrieval by chunk means": {"middle_cache": "retrieval", "refresh": "chunk-means", **_ALONE},
@@ -43,7 +54,7 @@ _AS_PUBLISHED: Mapping[str, Value] = {"draft_cache": "streaming", "ngram": "off"
 
 
 def combinations(offloaded: bool) -> Variants:
-    """Who may draft for whom. AS_BEFORE is fixed: three tiers, chains of a constant length, nothing adapted."""
+    """Return the rows of who drafts for whom. AS_BEFORE: three tiers, chains of a constant length, nothing adapted."""
     before = {**_AS_PUBLISHED, "gamma2": 32 if offloaded else 10}
     return {
         PLANNED: {},
@@ -65,16 +76,8 @@ def combinations(offloaded: bool) -> Variants:
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
-    """One setting and the values that it takes in turn."""
-
-    name: str
-    values: tuple[Value, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table. settings: what the sweeps chose for it; variant: its name among variants, if any."""
+    """One line of the table. settings: chosen by the sweeps; variant: its name among variants, if any."""
 
     sampling: SamplingParams
     speculation: SpeculationConfig
@@ -88,18 +91,18 @@ class Row:
 
     @property
     def baseline(self) -> tuple[SamplingParams, SpeculationConfig]:
-        """Plain decoding with all that decides its text: rows with the same baseline share one measurement."""
+        """Return plain decoding with all that decides its text: rows with the same baseline share one measurement."""
         own = self.speculation
         return self.sampling, SpeculationConfig(engine="autoregressive", verifier=own.verifier, quotes=own.quotes)
 
     @property
     def same_text_expected(self) -> bool:
-        """Where chance decides, two texts may differ and both be right."""
+        """Say whether the text is decided; where chance decides, two texts may differ and both be right."""
         return self.sampling.temperature == 0 or self.speculation.verifier == "coupled"
 
 
 def parse_sweep(text: str) -> Sweep:
-    """ "budget=256,512" -> Sweep. Raises ConfigError."""
+    """Read "budget=256,512". Raises ConfigError."""
     name, _, listed = text.partition("=")
     name = name.strip().replace("-", "_")
     values = tuple(_value(item.strip()) for item in listed.split(",") if item.strip())
@@ -108,11 +111,11 @@ def parse_sweep(text: str) -> Sweep:
     if not values or len(set(values)) < len(values):
         raise ConfigError(f"--sweep {name} has {'no' if not values else 'repeated'} values",
                           allowed=f"different values: {name}=A,B,C")
-    return Sweep(name, values)
+    return name, values
 
 
 def chosen(variants: Variants, names: str) -> Variants:
-    """Those with these names, divided by semicolons. Raises ConfigError."""
+    """Return the variants with these names, divided by semicolons. Raises ConfigError."""
     wanted = [name.strip() for name in names.split(";")]
     unknown = [name for name in wanted if name not in variants]
     if unknown:
@@ -122,15 +125,15 @@ def chosen(variants: Variants, names: str) -> Variants:
 
 def make_rows(sampling: SamplingParams, speculation: ResearchConfig, sweeps: Sequence[Sweep] = (),
               variants: Variants | None = None) -> list[Row]:
-    """Every combination of the sweeps' values, for every variant. Raises ConfigError."""
-    names = [sweep.name for sweep in sweeps]
+    """Return every combination of the sweeps' values, for every variant. Raises ConfigError."""
+    names = [name for name, _ in sweeps]
     taken = [name for changes in (variants or {}).values() for name in changes]
     for name in names:
         if names.count(name) > 1 or name in taken:
             raise ConfigError(f"{name} is given twice", allowed="one --sweep of it, and none of what the rows vary")
     rows = []
     for variant, changes in (variants or {"": {}}).items():
-        for values in product(*(sweep.values for sweep in sweeps)):
+        for values in product(*(values for _, values in sweeps)):
             settings = dict(zip(names, values, strict=True))
             merged = {**changes, **settings}
             rows.append(Row(_with(sampling, merged), _with(speculation, merged), settings, variant))
@@ -138,7 +141,7 @@ def make_rows(sampling: SamplingParams, speculation: ResearchConfig, sweeps: Seq
 
 
 def _with(config: _Config, settings: Mapping[str, Value]) -> _Config:
-    """With those of the settings that are its own. Raises ConfigError."""
+    """Return a config with those of the settings that are its own. Raises ConfigError."""
     own: dict[str, Any] = {name: value for name, value in settings.items() if name in _OWN[type(config)]}
     return replace(config, **own)
 

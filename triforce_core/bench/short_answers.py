@@ -1,4 +1,4 @@
-"""python -m triforce_core.bench.short_answers: what speculation does to short answers in free words, by wall clock.
+"""python -m triforce_core.bench.short_answers: short answers in free words with and without speculation, by wall clock.
 
 A long answer forgives a slow start, a short one does not. Each question is answered by plain decoding and by the
 default settings, in turns, in a process that has only opened the document: nothing is warmed up, no answer is left out.
@@ -12,6 +12,7 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,7 +22,7 @@ from ..config import BUILTIN, SamplingParams, SpeculationConfig
 from ..documents import read_document
 from ..errors import ConfigError, TriForceError
 from .measure import Answer, Engine, answer
-from .shapes import TARGETS
+from .rows import TARGETS
 from .workload import cut, questions_about
 
 _SPARE = 3  # questions for each answer that is wanted: many answers are too short or too long
@@ -30,7 +31,7 @@ _PLAIN, _FAST = SpeculationConfig(engine="autoregressive", quotes="off"), Specul
 
 def measure(engine: Engine, questions: Sequence[str], count: int, sampling: SamplingParams, least: int,
             repeats: int = 1) -> dict[str, tuple[Answer, Answer]]:
-    """Return, by question, plain decoding's answer and the fast one, each the middle of its repeats: of the first
+    """Return plain decoding's answer and the fast one to each question, each the middle of its repeats: of the first
     ``count`` questions whose answers both have ``least`` tokens or more."""
     runs: dict[str, tuple[list[Answer], list[Answer]]] = {}
     for repeat in range(repeats):
@@ -44,28 +45,21 @@ def measure(engine: Engine, questions: Sequence[str], count: int, sampling: Samp
             fast.append(found[_FAST])
             if not repeat and len(runs) == count:
                 break
-    return {question: (_middle(plain), _middle(fast)) for question, (plain, fast) in runs.items()}
-
-
-def _middle(runs: Sequence[Answer]) -> Answer:
-    """Return, of one answer's repeats, the one with the (lower) median rate."""
-    return sorted(runs, key=_rate)[(len(runs) - 1) // 2]
-
-
-def _rate(run: Answer) -> float:
-    return run.stats.decode_tokens_per_second
+    middle, rate = (repeats - 1) // 2, attrgetter("rate")  # the lower median
+    return {question: (sorted(plain, key=rate)[middle], sorted(fast, key=rate)[middle])
+            for question, (plain, fast) in runs.items()}
 
 
 def summary(temperature: float, pairs: Mapping[str, tuple[Answer, Answer]]) -> dict[str, Any]:
     """Print the pairs of one temperature and return its figures."""
     gains, later = [], []
     for question, (plain, fast) in pairs.items():
-        gains.append(_rate(fast) / _rate(plain))
+        gains.append(fast.rate / plain.rate)
         later.append(1e3 * (fast.stats.time_to_first_token - plain.stats.time_to_first_token))
-        print(f"T {temperature:g}  {len(plain.token_ids):3} and {len(fast.token_ids):3} tokens  {_rate(plain):6.1f} "
-              f"and {_rate(fast):6.1f} t/s  {gains[-1]:5.2f}x  first token {later[-1]:+6.1f} ms  {question}",
+        print(f"T {temperature:g}  {len(plain.token_ids):3} and {len(fast.token_ids):3} tokens  {plain.rate:6.1f} "
+              f"and {fast.rate:6.1f} t/s  {gains[-1]:5.2f}x  first token {later[-1]:+6.1f} ms  {question}",
               flush=True)
-    whole = [sum(1 / _rate(pair[at]) for pair in pairs.values()) for at in (0, 1)]
+    whole = [sum(1 / pair[at].rate for pair in pairs.values()) for at in (0, 1)]
     return {"temperature": temperature, "answers": len(pairs), "speedup": median(gains), "speedup_least": min(gains),
             "speedup_most": max(gains), "speedup_of_all_time": whole[0] / whole[1],
             "slower_than_095": sum(gain < 0.95 for gain in gains),
