@@ -150,8 +150,6 @@ def export(folder: Path, path: Path, kind: str) -> None:
     raw, stored = json.loads((folder / "config.json").read_text()), load_file(str(folder / "model.safetensors"))
     out = writer(path, raw)
     _add_builtin_words(out, f"TriForce built-in {folder.name}")
-    if kind == "Q8_0":
-        out.add_bool(True)
     for name, data in stored.items():
         scale = stored.get(f"{name}.scale")
         if name.endswith(".scale"):
