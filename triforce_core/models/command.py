@@ -60,7 +60,8 @@ def run(given: argparse.Namespace) -> int:
                 return 1
         if isinstance(event, CuratedModel) and not listed and not given.json:
             listed = True
-            print(_heading(event), flush=True)
+            print(f"\nPublished models, as of {event.dated}. Speeds are modelled, for plain decoding; --fetch NAME "
+                  f"stores one in {event.folder}", flush=True)
         if given.json:
             print(json.dumps({"kind": type(event).__name__, **asdict(event)}), flush=True)
         elif isinstance(event, LoadProgress):
@@ -81,11 +82,6 @@ def _events(given: argparse.Namespace,
     from .survey import Survey
 
     yield from Survey(config).check()
-
-
-def _heading(model: CuratedModel) -> str:
-    return (f"\nPublished models, as of {model.dated}. Speeds are modelled, for plain decoding; --fetch NAME stores "
-            f"one in {model.folder}")
 
 
 def _words(event: ModelFound | CuratedModel | ModelOffer) -> Iterator[str]:

@@ -32,7 +32,6 @@ from ..model.config import parse_config
 from .hub import cache_folder, free_bytes
 
 FILE = Path(__file__).with_name("curated.json")
-PRECISIONS = ("bf16", "int8", "int4")
 RATE_TOKENS = 16_384  # of context, for which a speed is given
 USABLE_RATE = 4.0  # tokens per second that a recommended model, or form of one, writes at least
 # What a recommended model offers at least: tokens of context, and of those read per second (a chapter in some minutes);
@@ -68,7 +67,7 @@ class Entry:
 
     @property
     def repo(self) -> str:
-        """The one that is fetched: of the first precision."""
+        """Return the one that is fetched, in the first precision."""
         return next(iter(self.downloads.values()))[0]
 
     @property
@@ -85,7 +84,7 @@ class CuratedList:
     entries: tuple[Entry, ...]
 
     def find(self, name: str) -> Entry | None:
-        """By its name or repo, whatever the case; a repo without its owner will do."""
+        """Find an entry by its name or repo, whatever the case; a repo without its owner will do."""
         wanted = name.strip().lower()
         return next((entry for entry in self.entries
                      if wanted in (entry.name.lower(), entry.repo.lower(), entry.repo.lower().split("/")[1])), None)
@@ -100,7 +99,7 @@ def curated_list() -> CuratedList:
 
 
 def repo_of(name: str) -> str:
-    """The repo of a listed model's name; any other name as it is."""
+    """Return the repo of a listed model's name; any other name as it is."""
     entry = curated_list().find(name)
     return entry.repo if entry else name
 
@@ -112,7 +111,7 @@ def _entry(raw: Mapping[str, Any]) -> Entry:
 
 
 def suggestions(config: EngineConfig, here: Collection[str], rate: float) -> Iterator[CuratedModel]:
-    """Every model of the list, those that are recommended for this machine first. here: repos that are on it. rate: see
+    """Yield every model of the list, those recommended for this machine first. here: repos that are on it. rate: see
     ``memory_rate``. Raises ConfigError: settings that no machine of this kind can have."""
     listed = curated_list()
     folder = cache_folder()
@@ -125,7 +124,7 @@ def suggestions(config: EngineConfig, here: Collection[str], rate: float) -> Ite
 
 
 def recommended(found: Collection[CuratedModel]) -> list[CuratedModel]:
-    """The largest that run here with a usable context and, as modelled, at usable speeds; at most three."""
+    """Return the largest that run here with a usable context and, as modelled, at usable speeds; at most three."""
     usable = [model for model in found if model.plan is not None and not model.drafts_only
               and model.plan.context >= min(_USABLE_TOKENS, model.max_context)
               and model.tokens_per_second >= USABLE_RATE and model.read_per_second >= _USABLE_READING]
@@ -154,8 +153,8 @@ class _Judge:
         self._rate, self._products = rate, product_rate(self._device, self._dtype)
 
     def model(self, entry: Entry) -> CuratedModel:
-        """In the first form that runs here with a usable context at a usable speed; else in the smallest that takes the
-        longest."""
+        """Judge it in the first form that runs here with a usable context at a usable speed; else in the smallest that
+        takes the longest."""
         drafter = curated_list().find(entry.drafter) if entry.drafter else None
         whole = held(entry.shape, self._dtype, self._device)
         draft = held(drafter.shape, self._dtype, self._device) if drafter else None
@@ -187,8 +186,8 @@ class _Judge:
 
 
 def class_fit(entry: Entry, drafter: Entry | None, machine: Machine) -> ClassFit:
-    """A model on a usual machine, with kernels as this program has them: in the form with the least rounding that takes
-    as much context as any."""
+    """Judge a model on a usual machine, with kernels as this program has them: in the form with the least rounding that
+    takes as much context as any."""
     on_cpu = not machine.gpu
     whole = Weights(entry.shape, in_panels=on_cpu)
     draft = Weights(drafter.shape, in_panels=on_cpu) if drafter else None
@@ -214,7 +213,7 @@ def _class_fit(entry: Entry, kind: str, weights: Weights, draft: Weights | None,
 
 
 def product_rate(device: torch.device, dtype: torch.dtype) -> float:
-    """Operations per second of the wide products that reading takes, by the kernels that answers use, measured now."""
+    """Measure the operations per second of the wide products that reading takes, by the kernels that answers use."""
     weight = torch.randn(4096, 4096, device=device).to(dtype)
     x = torch.randn(_WIDE if device.type == "cpu" else 4096, 4096, device=device).to(dtype)
     with torch.inference_mode():
@@ -227,7 +226,7 @@ def product_rate(device: torch.device, dtype: torch.dtype) -> float:
 
 
 def memory_rate(device: torch.device) -> float:
-    """Bytes per second that the memory a model would lie in moves, measured now."""
+    """Measure the bytes per second that the memory a model would lie in moves. Raises ConfigError: none is free."""
     if device.type != "cuda":
         return host_copy_rate()
     try:

@@ -13,6 +13,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,9 @@ _PART = ".part"
 _UNREACHED = {"ConnectError", "ConnectTimeout", "OfflineModeIsEnabled"}  # by name: the hub's HTTP library has changed
 
 
-class Hub:
-    """``config.model`` names the repo. Stands where an engine would, so that it runs in a process like one."""
+class Offer:
+    """Say what there is to fetch of the repo that ``config.model`` names (``check``). Stands where an engine would, so
+    that it runs in a process like one."""
 
     def __init__(self, config: EngineConfig) -> None:
         """Raises ConfigError: no repo, or the network was not allowed."""
@@ -37,13 +39,16 @@ class Hub:
             raise ConfigError(f"{config.model!r} is no Hugging Face repo id", allowed="OWNER/NAME")
         if not config.allow_download:
             raise ConfigError(f"Looking up {config.model} needs the network", allowed="with --allow-download")
-        self.repo = config.model
+        self.repo, self._draft = config.model, config.draft_model if is_repo_id(config.draft_model) else ""
 
-    def offer(self, repo: str = "") -> ModelOffer:
-        """Size and licence. Raises ModelNotFoundError."""
+    def check(self) -> Iterator[ModelOffer | LoadProgress]:
+        yield self.offer(self.repo)
+
+    def offer(self, repo: str) -> ModelOffer:
+        """Look up size and licence. Raises ModelNotFoundError."""
         from huggingface_hub import HfApi, try_to_load_from_cache
 
-        repo, folder = repo or self.repo, cache_folder()
+        folder = cache_folder()
         with _explained(repo, "looked up"):
             info = HfApi().model_info(repo, files_metadata=True)
         files = {file.rfilename: file for file in info.siblings or ()}
@@ -59,25 +64,13 @@ class Hub:
                           tuple(wanted), str(folder), free_bytes(folder))
 
 
-class Offer(Hub):
-    """``check`` says what there is to fetch."""
-
-    def check(self) -> Iterator[ModelOffer]:
-        yield self.offer()
-
-
-class Fetch(Hub):
-    """``check`` fetches the repo, and the one that ``config.draft_model`` names: the offers, then progress. Ended in
+class Fetch(Offer):
+    """Fetch the repo, and the one that ``config.draft_model`` names (``check``): the offers, then progress. Ended in
     between, it goes on where it stopped when called again."""
-
-    def __init__(self, config: EngineConfig) -> None:
-        """Raises what ``Hub`` raises."""
-        super().__init__(config)
-        self._drafter = config.draft_model if is_repo_id(config.draft_model) else ""
 
     def check(self) -> Iterator[ModelOffer | LoadProgress]:
         """Raises NotEnoughDiskError before anything was fetched, ModelNotFoundError."""
-        offers = [self.offer(repo) for repo in (self.repo, self._drafter) if repo]
+        offers = [self.offer(repo) for repo in (self.repo, self._draft) if repo]
         yield from offers
         root, missing = cache_folder(), sum(offer.missing for offer in offers)
         free = free_bytes(root)
@@ -98,7 +91,7 @@ class Fetch(Hub):
         yield LoadProgress(f"{self.repo} is here", 1.0)
 
     def _file(self, repo: str, name: str, revision: str, root: Path) -> Iterator[int]:
-        """Bytes that are here while one file arrives, at last all of it. Raises ModelNotFoundError naming the file."""
+        """Yield the bytes that are here while one file arrives, at last all of it. Raises ModelNotFoundError."""
         from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
 
         blobs, url = _blobs(root, repo), hf_hub_url(repo, name, revision=revision)
@@ -118,7 +111,7 @@ class Fetch(Hub):
         yield size
 
     def _stream(self, url: str, part: Path, size: int) -> Iterator[int]:
-        """Bytes of a file that are here, while what ``part`` does not hold of it arrives."""
+        """Yield the bytes of a file that are here, while what ``part`` does not hold of it arrives."""
         from huggingface_hub.file_download import http_get
         from huggingface_hub.utils import build_hf_headers
 
@@ -140,17 +133,14 @@ class Fetch(Hub):
             raise problem[0]
 
 
-class _explained:
-    """Whatever the hub or the network says, as an error that says what to do."""
-
-    def __init__(self, what: str, done: str) -> None:
-        self._what, self._done = what, done
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if error is None or isinstance(error, (TriForceError, GeneratorExit, KeyboardInterrupt)):
-            return
+@contextmanager
+def _explained(what: str, done: str) -> Iterator[None]:
+    """Raise whatever the hub or the network says as an error that says what to do."""
+    try:
+        yield
+    except TriForceError:
+        raise
+    except Exception as error:
         from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -164,11 +154,11 @@ class _explained:
         elif any(kind.__name__ in _UNREACHED for kind in type(error).__mro__):
             reason = f"the hub cannot be reached ({reason})"
             remedy = "Check the internet connection, then try again: what has arrived is kept."
-        raise ModelNotFoundError(f"{self._what} could not be {self._done}: {reason}", remedy=remedy) from error
+        raise ModelNotFoundError(f"{what} could not be {done}: {reason}", remedy=remedy) from error
 
 
 def _check(part: Path, size: int, etag: str) -> None:
-    """Raises ModelNotFoundError, and forgets the part, if it is not what the hub has."""
+    """Raise ModelNotFoundError, and forget the part, if it is not what the hub has."""
     same = part.stat().st_size == size
     if same and len(etag) == 64:  # the SHA-256 of a large file; small ones have a git hash
         digest = hashlib.sha256()
@@ -182,20 +172,20 @@ def _check(part: Path, size: int, etag: str) -> None:
 
 
 def _name_main(repo: Path, revision: str) -> None:
-    """The repo's name leads to this revision from now on."""
+    """Have the repo's name lead to this revision from now on."""
     refs = repo / "refs"
     refs.mkdir(parents=True, exist_ok=True)
     (refs / "main").write_text(revision)
 
 
 class _Remaining:
-    """How long a download still takes, by the mean rate since it began (or went on)."""
+    """Tell how long a download still takes, by the mean rate since it began (or went on)."""
 
     def __init__(self) -> None:
-        self._began, self._had = time.monotonic(), -1
+        self._began, self._had = 0.0, -1
 
     def words(self, done: int, total: int) -> str:
-        """", about 3 min left", or "" before a rate is known."""
+        """Return ", about 3 min left", or "" before a rate is known."""
         if self._had < 0:
             self._began, self._had = time.monotonic(), done
         seconds = time.monotonic() - self._began
@@ -204,14 +194,14 @@ class _Remaining:
 
 
 def cache_folder() -> Path:
-    """Where repos are stored; it may not be there yet."""
+    """Return where repos are stored; it may not be there yet."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
     return Path(HF_HUB_CACHE)
 
 
 def free_bytes(folder: Path) -> int:
-    """On the disk of a folder that may not be there yet."""
+    """Return what is free on the disk of a folder that may not be there yet."""
     return shutil.disk_usage(next(path for path in (folder, *folder.absolute().parents) if path.exists())).free
 
 
@@ -222,7 +212,7 @@ def _blobs(root: Path, repo: str) -> Path:
 
 
 def _part_of(file: Any, blobs: Path) -> int:
-    """Bytes of a file that a download which broke off has left."""
+    """Return the bytes of a file that a download which broke off has left."""
     part = blobs / f"{file.lfs.sha256 if file.lfs else file.blob_id}{_PART}"
     return min(part.stat().st_size, file.size or 0) if part.is_file() else 0
 

@@ -1,6 +1,6 @@
-"""The engine's verbs, answered by a server elsewhere: the whole document and the conversation are sent to it.
+"""Answer the engine's verbs by a server elsewhere: the whole document and the conversation are sent to it.
 
-What the server does not say is not made up: no tiers, no attention, no tokens by number. Tokens are counted by the
+The server's silence is not filled: no tiers, no attention, no tokens by number. Tokens are counted by the
 server (its usage, or its tokenizer where it has one); where it counts nothing they are estimated, and marked so.
 """
 
@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import accumulate, pairwise
 from typing import Any
 
 from ..config import EngineConfig, SamplingParams, SpeculationConfig
@@ -83,19 +84,14 @@ class RemoteEngine:
 
     def measure(self, document: Document, heard: Callable[[PrefillProgress], None] = lambda progress: None
                 ) -> DocumentFit:
-        """page_tokens: the whole count, shared out by the length of the pages. heard: never; a server says only the
-        end of it."""
+        """Share the whole count out by the length of the pages. heard: never; a server says only the end of it."""
         model, text, counted = self._need_model(), _system(document), None
         if self._counts:
             with suppress(Cancelled):
                 counted = self._server.count(model.name, text, self._cancel)
         tokens = counted or math.ceil(len(text.encode()) / self._bytes_per_token)
-        sizes = [len(page.text.encode()) + 12 for page in document.pages]
-        done, share, pages = 0, 0, []
-        for size in sizes:
-            done += size
-            pages.append(tokens * done // sum(sizes) - share)
-            share += pages[-1]
+        pages = [stop - start for start, stop in
+                 _shares(tokens, [len(page.text.encode()) + 12 for page in document.pages])]
         context = model.max_context
         room = context - min(_CONVERSATION, context // 4) if context else tokens
         return DocumentFit(tokens, room, tuple(pages), estimated=counted is None)
@@ -130,8 +126,10 @@ class RemoteEngine:
         tokens, seconds, estimated = self._opened[document.id]
         self._document, self._prompt = document, text
         yield PrefillProgress(tokens, tokens, tokens / max(seconds, 1e-9), 0.0, "restore" if restored else "read")
-        yield DocumentOpened(document.id, tokens, _spans(document, tokens, fit), time.monotonic() - started, seconds,
-                             restored, self._need_model().max_context, estimated)
+        spans = tuple(PageSpan(page.label, *share) for page, share in
+                      zip(document.pages, _shares(tokens, fit.page_tokens), strict=True))
+        yield DocumentOpened(document.id, tokens, spans, time.monotonic() - started, seconds, restored,
+                             self._need_model().max_context, estimated)
 
     def ask(self, question: str | None, history: Sequence[Turn], sampling: SamplingParams,
             speculation: SpeculationConfig, system: str = "") -> Iterator[Event]:
@@ -214,17 +212,12 @@ class RemoteEngine:
 
 
 def _system(document: Document) -> str:
-    """The document as the server is sent it, the same for every question: its prefix cache depends on that."""
+    """Return the document as it is sent, the same for every question: the server's prefix cache depends on that."""
     pages = "".join(f"[page {' '.join(page.label.split())}]\n{page.text.strip()}\n\n" for page in document.pages)
     return f"{_INSTRUCTION}\n\n--- document ---\n{neutralise(pages)}--- end of document ---"
 
 
-def _spans(document: Document, tokens: int, fit: DocumentFit) -> tuple[PageSpan, ...]:
-    """Where pages lie, as nearly as the count of the whole tells."""
-    spans, start, done = [], 0, 0
-    for page, size in zip(document.pages, fit.page_tokens, strict=True):
-        done += size
-        end = tokens * done // fit.tokens
-        spans.append(PageSpan(page.label, start, end))
-        start = end
-    return tuple(spans)
+def _shares(tokens: int, sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Share tokens out by size: yield where each part begins and ends."""
+    ends = [tokens * done // sum(sizes) for done in accumulate(sizes)]
+    return pairwise([0, *ends])

@@ -28,7 +28,7 @@ _LOOK = 0.05  # seconds between two looks at the cancel flag
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Of a streamed answer: text, why it ended, or the server's token counts."""
+    """Hold a piece of a streamed answer: text, why it ended, or the server's token counts."""
 
     text: str = ""
     reason: str = ""
@@ -36,7 +36,7 @@ class Part:
 
 
 class Cancelled(Exception):
-    """The flag was set while the server was at work."""
+    """Raised where the flag was set while the server was at work."""
 
 
 class RemoteServer:
@@ -55,28 +55,24 @@ class RemoteServer:
         self._headers = {"authorization": f"Bearer {key}"} if key else {}
 
     def models(self, cancel: threading.Event) -> list[dict[str, Any]]:
-        """What it serves. Raises RemoteServerError, Cancelled."""
-        answer = self._json("GET", f"{self.url}/models", None, cancel)
-        found = answer.get("data")
+        """List what it serves. Raises RemoteServerError, Cancelled."""
+        found = self._json("GET", f"{self.url}/models", None, cancel).get("data")
         if not isinstance(found, list) or not all(isinstance(m, dict) and isinstance(m.get("id"), str) for m in found):
             raise RemoteServerError(f"{self.url} does not list its models",
                                     remedy="Give the address of an OpenAI-compatible server, up to /v1.")
         return found
 
     def count(self, model: str, text: str, cancel: threading.Event) -> int | None:
-        """Tokens of a text by the server's own tokenizer (vLLM's and SGLang's /tokenize), None where it has none."""
+        """Count a text's tokens by the server's own tokenizer (vLLM's and SGLang's /tokenize), None: it has none."""
         try:
             answer = self._json("POST", f"{self._root}/tokenize", {"model": model, "prompt": text}, cancel, tries=1)
         except (RemoteServerError, ContextTooLongError):
             return None
-        count = answer.get("count")
-        if isinstance(count, int):
-            return count
-        tokens = answer.get("tokens")
-        return len(tokens) if isinstance(tokens, list) else None
+        count, tokens = answer.get("count"), answer.get("tokens")
+        return count if isinstance(count, int) else len(tokens) if isinstance(tokens, list) else None
 
     def chat(self, body: Mapping[str, Any], cancel: threading.Event) -> Iterator[Part]:
-        """A streamed completion. Raises RemoteServerError, ContextTooLongError, Cancelled."""
+        """Stream a completion. Raises RemoteServerError, ContextTooLongError, Cancelled."""
         asked, whole = {**body, "stream": True, "stream_options": {"include_usage": True}}, False
         for line in self._lines("POST", f"{self.url}/chat/completions", asked, cancel, _TRIES):
             if not line.startswith("data:"):
@@ -114,22 +110,21 @@ class RemoteServer:
         return answer
 
     def _lines(self, method: str, url: str, body: Any, cancel: threading.Event, tries: int) -> Iterator[str]:
-        """The answer line by line; tried again while nothing has come."""
-        for number in range(tries):
-            request, begun = _Request(method, url, body, self._headers), False
+        """Yield the answer line by line; try again while nothing has come."""
+        for number in range(1, tries + 1):
+            request, begun, pause = _Request(method, url, body, self._headers), False, _FIRST_PAUSE * 2 ** (number - 1)
             try:
                 for line in request.lines(cancel):
                     begun = True
                     yield line
                 return
             except _Refused as refused:
-                if refused.status not in _AGAIN or number == tries - 1:
+                if refused.status not in _AGAIN or number == tries:
                     raise self._refusal(refused.status, refused.text) from None
-                pause = refused.after or _FIRST_PAUSE * 2**number
+                pause = refused.after or pause
             except _Broken as broken:
-                if begun or number == tries - 1:
+                if begun or number == tries:
                     raise self._unreachable(broken, begun) from None
-                pause = _FIRST_PAUSE * 2**number
             finally:
                 request.close()
             if cancel.wait(min(pause, _LONGEST_PAUSE)):
@@ -141,7 +136,7 @@ class RemoteServer:
                                  remedy="See whether it runs and can be reached from here, then try again.")
 
     def _refusal(self, status: int, text: str) -> RemoteServerError | ContextTooLongError:
-        """The server's own words, short: they may quote the request, so one line of them is enough."""
+        """Return the server's own words, short: they may quote the request, so one line of them is enough."""
         words, code = text.strip(), ""
         with suppress(ValueError, AttributeError):
             error = json.loads(text)["error"] if "error" in text else json.loads(text)
@@ -150,20 +145,19 @@ class RemoteServer:
         if code == "context_length_exceeded" or "maximum context length" in words:
             return ContextTooLongError(f"The server {self.host} refuses the length: {words}",
                                        remedy="Choose fewer pages, or start a new conversation.")
-        remedy = {401: "Put its key into TRIFORCE_REMOTE_KEY.", 403: "Put its key into TRIFORCE_REMOTE_KEY.",
-                  404: "Check --base-url (up to /v1) and --remote-model."}.get(status, "")
+        keyless = "Put its key into TRIFORCE_REMOTE_KEY."
+        remedy = {401: keyless, 403: keyless, 404: "Check --base-url (up to /v1) and --remote-model."}.get(status, "")
         if 300 <= status < 400:
             remedy = "Redirects are not followed: give the address that it points to as --base-url."
         number = f" ({status})" if status != 200 else ""
         return RemoteServerError(f"The server {self.host} refuses{number}: {words or 'without a word'}", remedy=remedy)
 
-
 class _Broken(Exception):
-    """The connection failed."""
+    """Raised where the connection failed."""
 
 
 class _Refused(Exception):
-    """An answer with another status than 200. after: seconds that the server asks to wait."""
+    """Raised for an answer with another status than 200. after: seconds that the server asks to wait."""
 
     def __init__(self, status: int, text: str, after: float) -> None:
         super().__init__(status)
@@ -210,7 +204,7 @@ class _Request:
                 connection.shutdown(socket.SHUT_RDWR)
 
     def _connected(self, name: str, info: Mapping[str, Any]) -> None:
-        """httpx's trace hook: the earliest moment at which the socket is known."""
+        """Keep the socket at the earliest moment at which it is known: httpx's trace hook."""
         if name in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
             with self._lock:
                 self._socket = info["return_value"].get_extra_info("socket")
