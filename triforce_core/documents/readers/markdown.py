@@ -20,7 +20,7 @@ from mdit_py_plugins.footnote import footnote_plugin
 from .blocks import CONTENTS, bare, unmarked
 from .html import HtmlText
 from .html_tree import VOID, Builder, parse
-from .plain_text import decode_text
+from .plain_text import decoded
 from .source import Raw, Source
 
 _NESTING = 60  # of quotes and lists; markdown-it drops what stands deeper, so deeper marks are taken off before
@@ -56,37 +56,36 @@ _ELEMENTS = VOID | frozenset(
 
 
 def read_markdown(source: Source) -> Raw:
-    text, warning = decode_text(source.path.read_bytes(), source.name)
-    source.check_characters(len(text))
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    text, warnings = decoded(source)
     page = HtmlText(markdown_tree(text))
-    front = _front_matter(text)
-    named = _TITLE.search(front[0]) if front else None
+    settings, _ = _front_matter(text)
+    named = _TITLE.search(settings)
     title = next((words for words, _ in page.headings), named[1].strip("\"' ") if named else "")
-    return page.raw("markdown", "markdown 3", title, [warning] if warning else [], keep_titles=True)
+    return page.raw("markdown", "markdown 3", title, warnings, keep_titles=True)
 
 
 def markdown_tree(text: str) -> Node:
-    """The same as a tree of HTML; settings at the top as they stand."""
+    """Return a text as a tree of HTML; settings at its top as they stand."""
     parser = MarkdownIt("commonmark", {"maxNesting": _NESTING}).enable(["table", "strikethrough"])
     parser.use(deflist_plugin).use(footnote_plugin, move_to_end=False)
     environment: dict[str, Any] = {}
-    front = _front_matter(text)
-    tokens = parser.parse(_DEEP.sub(r"\1", text[front[1] if front else 0 :]), environment)
+    settings, start = _front_matter(text)
+    tokens = parser.parse(_DEEP.sub(r"\1", text[start:]), environment)
     writer = _Writer(environment.get("footnotes", {}).get("list", {}))
-    if front:
-        writer.tree.element("pre", front[0])
+    if settings:
+        writer.tree.element("pre", settings)
     writer.blocks(tokens)
     return writer.tree.root
 
 
-def _front_matter(text: str) -> tuple[str, int] | None:
-    """Settings between two "---" at the very top, and where the text goes on. Prose that stands there is none."""
+def _front_matter(text: str) -> tuple[str, int]:
+    """Return the settings between two "---" at the very top, and where the text goes on. Prose that stands there is no
+    settings: ("", 0)."""
     found = _FRONT_MATTER.match(text)
-    if not found or not found[1].strip() or len(found[1]) > _LONGEST_FRONT:
-        return None
-    settings = all(_SETTING.match(line) for line in found[1].split("\n") if line.strip())
-    return (found[1], found.end()) if settings else None
+    if (found and found[1].strip() and len(found[1]) <= _LONGEST_FRONT
+            and all(_SETTING.match(line) for line in found[1].split("\n") if line.strip())):
+        return found[1], found.end()
+    return "", 0
 
 
 class _Writer:
@@ -125,13 +124,13 @@ class _Writer:
             text.data = unmarked(text.data or "", self._marks)
 
     def _note(self, mark: str) -> None:
-        """What was opened last is a note, if it has a mark."""
+        """Make what was opened last a note, if it has a mark."""
         if mark:
             self._marks.add(mark)
             self.tree.here.attrs = {"role": "doc-footnote", "data-mark": mark}
 
     def _line(self, opening: Token, tokens: Sequence[Token], in_item: bool) -> None:
-        """A heading or a paragraph. in_item: it is the first of a list's item."""
+        """Write a heading or a paragraph. in_item: it is the first of a list's item."""
         breaks = _breaks(tokens)
         words = _plain(tokens, breaks)
         line = " ".join(words.split())
@@ -161,7 +160,7 @@ class _Writer:
         self.tree.close(self.tree.here.name)
 
     def _rows(self, lines: Sequence[str]) -> None:
-        """A paragraph some of whose lines are written as rows of a table, without the rule that makes it one."""
+        """Write a paragraph some of whose lines are rows of a table, without the rule that makes it one."""
         for barred, group in groupby(lines, lambda line: _ROW.match(line) is not None):
             self.tree.open("table" if barred else "p")
             for line in group:
@@ -181,7 +180,7 @@ class _Writer:
             self.tree.close("table" if barred else "p")
 
     def _inline(self, tokens: Sequence[Token], breaks: Sequence[str]) -> list[Text]:
-        """A line of text, with the breaks and tags that a reader sees. Returns its words, where they are no code."""
+        """Write a line of text, with the breaks and tags that a reader sees; return its words that are no code."""
         tags, softbreaks = _Tags(tokens), iter(breaks)
         texts: list[Text] = []
         words: list[str] = []
@@ -198,14 +197,15 @@ class _Writer:
         return [*texts, self.tree.text("".join(words))]
 
     def _element(self, tokens: Sequence[Token], at: int, tags: _Tags) -> None:
-        """What is no text in a line of text."""
+        """Write what is no text in a line of text."""
         token = tokens[at]
         if token.type in ("hardbreak", "softbreak"):
             self.tree.element("br")
         elif token.type == "code_inline":
             self.tree.text(token.content)
         elif token.type == "image":
-            self._image(_plain(token.children or []))
+            self.tree.text(_plain(token.children or []))
+            self.tree.element("img")
         elif token.type == "html_inline":
             self._tag(token.content, tags)
         elif token.type == "link_open":
@@ -220,25 +220,22 @@ class _Writer:
             self._inline(self._noted[token.meta["id"]]["tokens"], ())
             self.tree.close("span")
 
-    def _image(self, words: str) -> None:
-        self.tree.text(words)
-        self.tree.element("img")
-
     def _tag(self, tag: str, tags: _Tags) -> None:
-        """What a reader sees of a tag, and those that mean something to the words around them."""
+        """Write what a reader sees of a tag, and those that mean something to the words around them."""
         found = _TAG.fullmatch(tag)
         if not found:
             return  # a comment or a declaration
-        name = found[2].lower()
+        name, closes = found[2].lower(), found[1] != ""
         attributes = {key.lower(): one or two or three for key, one, two, three in _ATTRIBUTE.findall(found[3])}
-        if not tags.is_one(name, found[1] != "", found[3]):
+        if not tags.is_one(name, closes, found[3]):
             self.tree.text(tag)
         elif name in ("a", "sup"):
-            self.tree.close(name) if found[1] else self.tree.open(name, attributes)
+            self.tree.close(name) if closes else self.tree.open(name, attributes)
         elif name == "br":
             self.tree.element("br")
         elif name == "img":
-            self._image(attributes.get("alt", ""))
+            self.tree.text(attributes.get("alt", ""))
+            self.tree.element("img")
 
 
 class _Tags:
@@ -250,18 +247,18 @@ class _Tags:
                                 if token.type == "html_inline" and token.content.startswith("</"))
 
     def is_one(self, name: str, closes: bool, attributes: str) -> bool:
+        closed = name in VOID or name == "p" or self._closing[name] > self._open[name]
         if closes:
             self._open[name] -= 1
             return name in _ELEMENTS and self._open[name] >= 0
-        closed = name in VOID or name == "p" or self._closing[name] > self._open[name]
-        if name not in _ELEMENTS or not (closed or "=" in attributes):
-            return False
-        self._open[name] += 1
-        return True
+        if name in _ELEMENTS and (closed or "=" in attributes):
+            self._open[name] += 1
+            return True
+        return False
 
 
 def _link(token: Token, behind: Sequence[Token]) -> dict[str, str]:
-    """Its attributes as the HTML reader knows them: links to notes and back are no words of the sentence."""
+    """Return its attributes as the HTML reader knows them: links to notes and back are no words of the sentence."""
     href = str(token.attrs.get("href", ""))
     end = next((at for at, other in enumerate(behind) if other.type == "link_close"), 0)
     words = _plain(behind[:end]).strip()
@@ -272,14 +269,14 @@ def _link(token: Token, behind: Sequence[Token]) -> dict[str, str]:
 
 
 def _is_field(tokens: Sequence[Token]) -> bool:
-    """Whether a line begins with a "**Name:**"."""
+    """Return whether a line begins with a "**Name:**"."""
     shown = [token for token in tokens if token.type != "text" or token.content]
     return len(shown) > 1 and shown[0].type == "strong_open" and shown[1].content.endswith(":")
 
 
 def _breaks(tokens: Sequence[Token]) -> list[str]:
-    """What each line end of a paragraph's source is: a blank, or a line break in a paragraph that is not wrapped by
-    hand, around a row of a table and before a field."""
+    """Return what each line end of a paragraph's source is: a blank, or a line break where it is not wrapped by hand,
+    around a row of a table and before a field."""
     places = [at for at, token in enumerate(tokens) if token.type == "softbreak"]
     if not places:
         return []
@@ -291,7 +288,7 @@ def _breaks(tokens: Sequence[Token]) -> list[str]:
 
 
 def _plain(tokens: Sequence[Token], breaks: Sequence[str] = ()) -> str:
-    """The words without their tags."""
+    """Return the words without their tags."""
     softbreaks = iter(breaks)
     out: list[str] = []
     for token in tokens:

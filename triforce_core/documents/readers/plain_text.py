@@ -87,10 +87,15 @@ def _binary(name: str) -> UnknownFormatError:
     )
 
 
-def read_text(source: Source) -> Raw:
+def decoded(source: Source) -> tuple[str, list[str]]:
+    """Return a file's text with line feeds at its line ends, and warnings."""
     text, warning = decode_text(source.path.read_bytes(), source.name)
     source.check_characters(len(text))
-    return text_raw(text.replace("\r\n", "\n").replace("\r", "\n"), [warning] if warning else [])
+    return text.replace("\r\n", "\n").replace("\r", "\n"), [warning] if warning else []
+
+
+def read_text(source: Source) -> Raw:
+    return text_raw(*decoded(source))
 
 
 def text_raw(text: str, warnings: list[str]) -> Raw:

@@ -1,5 +1,4 @@
-"""reStructuredText by docutils: its tree as one of HTML. Nothing of it reaches outside the file: no inclusion,
-no raw output.
+"""Read reStructuredText by docutils, its tree written as one of HTML, without inclusions or raw output.
 
 Directives and roles that docutils does not know (Sphinx's, a project's own) are read for their words."""
 
@@ -19,7 +18,7 @@ from justhtml.dom import Node
 
 from .html import HtmlText, html_text
 from .html_tree import Builder, numeral
-from .plain_text import decode_text, text_raw
+from .plain_text import decoded, text_raw
 from .source import Raw, Source
 
 _DIRECTIVE = re.compile(r"^[ \t]*\.\.[ \t]+(?:\|[^|\n]{1,200}\|[ \t]+)?([\w:+.-]{1,80})[ ]?::(?:\s|$)", re.MULTILINE)
@@ -47,12 +46,9 @@ _NOTHING = frozenset("comment substitution_definition pending label raw meta foo
 
 
 def read_rst(source: Source) -> Raw:
-    text, warning = decode_text(source.path.read_bytes(), source.name)
-    source.check_characters(len(text))
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
-    told = [warning] if warning else []
+    text, notices = decoded(source)
     if _OTHER_FILES.search(text):
-        told.append("This file includes other files, which were not read.")
+        notices.append("This file includes other files, which were not read.")
     title = ""
     try:
         if any(sum(1 for _ in _STARTS.finditer(part)) > _MOST_STARTS for part in text.split("\n\n")
@@ -61,14 +57,14 @@ def read_rst(source: Source) -> Raw:
         root, title = rst_tree(text)
         page = HtmlText(root)
     except (RecursionError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-        told.append("The markup of this file could not be understood: it was read as plain text.")
-        return replace(text_raw(text, told), kind="rst", reader="rst 2")
+        notices.append("The markup of this file could not be understood: it was read as plain text.")
+        return replace(text_raw(text, notices), kind="rst", reader="rst 2")
     title = title or next((words for words, _ in page.headings), "")
-    return page.raw("rst", "rst 2", title, told, keep_titles=True)
+    return page.raw("rst", "rst 2", title, notices, keep_titles=True)
 
 
 def rst_tree(text: str) -> tuple[Node, str]:
-    """A text as a tree of HTML, and its title as its header has it ("": none). Raises what docutils raises."""
+    """Return a text as a tree of HTML, and its title as its header has it ("": none). Raises what docutils raises."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         settings = frontend.get_default_settings(Parser)
@@ -87,88 +83,75 @@ def rst_tree(text: str) -> tuple[Node, str]:
 
 
 def _make_known(text: str, document: nodes.document) -> None:
-    """Every directive and role that the text uses and docutils lacks gets a reading of its own."""
+    """Give every directive and role that the text uses and docutils lacks a reading of its own."""
     english = languages.get_language("en")
     for name in {*_CODE, *_UNSEEN, "raw"}:
-        kind = _Code if name in _CODE else _Markup if name == "raw" else _Unseen
-        directives.register_directive(name, kind)
+        directives.register_directive(name, _Reading)
     for name in {name.lower() for name in _DIRECTIVE.findall(text)}:
         if directives.directive(name, english, document)[0] is None:
-            directives.register_directive(name, _Anything)
+            directives.register_directive(name, _Reading)
     for name in ("pep", "rfc"):
-        roles.register_local_role(name, _numbered_role)
+        roles.register_local_role(name, _role)
     for name in {(before or behind).lower() for before, behind in _ROLE.findall(text)}:
         if roles.role(name, english, 0, document.reporter)[0] is None:
-            roles.register_local_role(name, _words_of_role)
+            roles.register_local_role(name, _role)
 
 
-def _words_of_role(name: str, rawtext: str, text: str, lineno: int, inliner: Any, options: Any = None,
-                   content: Any = None) -> tuple[list[nodes.Node], list[nodes.Node]]:
-    """:ref:`Words <target>` -> Words; :class:`~package.Name` -> Name."""
-    words = _TARGET.sub("", utils.unescape(text)) or text
-    if words.startswith("~"):
-        words = words.rpartition(".")[2].lstrip("~")
-    return [nodes.inline(rawtext, words.removeprefix("!"))], []
+def _role(name: str, rawtext: str, text: str, lineno: int, inliner: Any, options: Any = None,
+          content: Any = None) -> tuple[list[nodes.Node], list[nodes.Node]]:
+    """:ref:`Words <target>` -> Words; :class:`~package.Name` -> Name; :pep:`668#section` -> PEP 668."""
+    target = utils.unescape(text)
+    words = _TARGET.sub("", target)
+    if name.lower() in ("pep", "rfc"):
+        words = words if words != target else f"{name.upper()} {target.partition('#')[0]}"
+    else:
+        words = words or text
+        words = words.rpartition(".")[2].lstrip("~") if words.startswith("~") else words.removeprefix("!")
+    return [nodes.inline(rawtext, words)], []
 
 
-def _numbered_role(name: str, rawtext: str, text: str, lineno: int, inliner: Any, options: Any = None,
-                   content: Any = None) -> tuple[list[nodes.Node], list[nodes.Node]]:
-    """:pep:`668#section` -> PEP 668."""
-    words = utils.unescape(text)
-    own = _TARGET.search(words) is not None
-    return [nodes.inline(rawtext, _TARGET.sub("", words) if own else f"{name.upper()} {words.partition('#')[0]}")], []
-
-
-class _Anything(Directive):
-    """A directive that docutils does not know: what it is given, then what stands in it."""
+class _Reading(Directive):
+    """A directive that docutils does not know, or knows as something else than words."""
 
     optional_arguments = 1
     final_argument_whitespace = True
     has_content = True
     option_spec: ClassVar[Any] = defaultdict(lambda: directives.unchanged, any=directives.unchanged)
 
-    def given(self) -> tuple[str, list[str]]:
-        """What stands on the directive's own line, and the lines below it that docutils takes for its argument, for no
-        blank line stands before them."""
+    def run(self) -> list[nodes.Node]:
+        name = self.name.lower()
+        if name in _UNSEEN:
+            return []
+        if name == "raw":
+            words = html_text("\n".join(self.content)).text() if "html" in self.arguments else ""
+            return [nodes.paragraph(part, part) for part in words.split("\n\n") if part]
+        # docutils takes lines below the directive for its argument where no blank line stands before them.
         lines = "\n".join(self.arguments).split("\n") if self.arguments else []
-        on_its_line = self.block_text.partition("\n")[0].partition("::")[2].strip() != ""
-        return (lines[0], lines[1:]) if on_its_line and lines else ("", lines)
+        own = 1 if self.block_text.partition("\n")[0].partition("::")[2].strip() else 0
+        return self._code(lines[own:]) if name in _CODE else self._words(name, "".join(lines[:own]), lines[own:])
 
-    def run(self) -> list[nodes.Node]:
-        said, below = self.given()
-        if self.name in _SAYS:
-            version, _, rest = " ".join([said, *below]).partition(" ")
-            said, below = f"{_SAYS[self.name]} {version}: {rest}".rstrip(": "), []
-        elif said:
-            said, below = "\n".join([said, *below]), []
-        found: list[nodes.Node] = []
-        if said:
-            words, _ = self.state.inline_text(said, self.lineno)
-            found.append(nodes.paragraph(said, "", *words))
-        inside = nodes.container()
-        content = StringList([*below, *([""] if below else []), *self.content], source="")
-        self.state.nested_parse(content, self.content_offset, inside)
-        return [*found, inside]
-
-
-class _Code(_Anything):
-    def run(self) -> list[nodes.Node]:
-        _, below = self.given()  # on the line itself stands a language or a file
+    def _code(self, below: list[str]) -> list[nodes.Node]:
+        """Return code below its caption. On the directive's own line stands a language or a file."""
         code = "\n".join([*below, *([""] if below and self.content else []), *self.content])
         caption = self.options.get("caption") or ""
         found: list[nodes.Node] = [nodes.paragraph(caption, caption)] if caption else []
         return [*found, nodes.literal_block(code, code)] if code.strip() else found
 
-
-class _Markup(_Anything):
-    def run(self) -> list[nodes.Node]:
-        words = html_text("\n".join(self.content)).text() if "html" in self.arguments else ""
-        return [nodes.paragraph(part, part) for part in words.split("\n\n") if part]
-
-
-class _Unseen(_Anything):
-    def run(self) -> list[nodes.Node]:
-        return []
+    def _words(self, name: str, argument: str, below: list[str]) -> list[nodes.Node]:
+        """Return what the directive is given as a paragraph, then what stands in it."""
+        if name in _SAYS:
+            version, _, rest = " ".join([argument, *below]).partition(" ")
+            argument, below = f"{_SAYS[name]} {version}: {rest}".rstrip(": "), []
+        elif argument:
+            argument, below = "\n".join([argument, *below]), []
+        found: list[nodes.Node] = []
+        if argument:
+            words, _ = self.state.inline_text(argument, self.lineno)
+            found.append(nodes.paragraph(argument, "", *words))
+        inside = nodes.container()
+        content = StringList([*below, *([""] if below else []), *self.content], source="")
+        self.state.nested_parse(content, self.content_offset, inside)
+        return [*found, inside]
 
 
 class _Writer:
