@@ -8,7 +8,7 @@ import pytest
 
 from tests.documents import hostile
 from triforce_core.documents import Document, read_document
-from triforce_core.documents.readers.superscripts import raised_text
+from triforce_core.documents.readers.flow import raised_text
 
 
 def read(folder: Path, markup: str) -> Document:

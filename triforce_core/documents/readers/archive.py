@@ -1,4 +1,4 @@
-"""The zip and XML floor of DOCX and EPUB, guarded: sizes are checked before unpacking and while unpacking."""
+"""Read zip and XML of DOCX and EPUB guardedly: sizes are checked before unpacking and while unpacking."""
 
 from __future__ import annotations
 
@@ -38,12 +38,13 @@ class _Directory(io.BufferedReader):
 
 
 class _DirectoryTooLongError(Exception):
-    """It says that it has so many bytes."""
+    """Carries how many bytes the directory says that it has."""
 
 
 def open_zip(source: Source, data: bytes | None = None) -> zipfile.ZipFile:
-    """data: of an archive inside the archive. Raises DocumentTooLargeError for more parts than any document has, and
-    what ``ZipFile`` raises."""
+    """Open the file, or ``data`` of an archive inside the archive.
+
+    Raises DocumentTooLargeError for more parts than any document has, and what ``ZipFile`` raises."""
     file = _Directory(io.FileIO(source.path) if data is None else io.BytesIO(data))  # type: ignore[arg-type]
     file.most = source.limits.zip_entries * _ENTRY_BYTES
     try:
@@ -85,7 +86,7 @@ class GuardedZip:
         self.names = frozenset(entry.filename for entry in entries)
 
     def read(self, name: str) -> bytes:
-        """One part. The directory's sizes may lie, so unpacking stops at the limit too."""
+        """Return one part. The directory's sizes may lie, so unpacking stops at the limit too."""
         source = self._source
         try:
             entry = self._zip.getinfo(name)
@@ -171,6 +172,6 @@ def _local(name: str) -> str:
 
 
 def resolve(folder: str, reference: str) -> str:
-    """A part's name from a reference inside a part in ``folder``; "" when it leads outside."""
+    """Return a part's name from a reference inside a part in ``folder``; "" when it leads outside."""
     path = posixpath.normpath(posixpath.join(folder, reference))
     return "" if path.startswith(("..", "/")) else path

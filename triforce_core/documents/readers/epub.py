@@ -1,23 +1,24 @@
-"""EPUB: the chapters of the spine in order, long ones split into sections ("3.1", "3.2")."""
+"""Read EPUB: the chapters of the spine in order, long ones split into sections, and the book's table of contents."""
 
 from __future__ import annotations
 
 import posixpath
+from itertools import islice
 from urllib.parse import unquote, urlsplit
 
 from ...errors import DamagedDocumentError, EncryptedDocumentError, UnknownFormatError
 from ..sections import first_places, placed, split_sections
 from .archive import GuardedZip, damaged, resolve
-from .epub_contents import contents
 from .html import SCRIPT_LOST, decode_html, html_text
 from .html_notes import Links
-from .html_tree import breaks_off_in_script
-from .source import Heading, Raw, RawPage, Source
-from .unread import Unread
+from .html_tree import attribute, below, breaks_off_in_script, parse, text_of
+from .source import Heading, Raw, RawPage, Source, Unread
 
 _FONT_SCRAMBLING = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
 _NCX = "application/x-dtbncx+xml"
 _HEAD = 4096
+_MOST_ENTRIES = 20_000
+_LONGEST_TITLE = 300  # characters, and elements that hold them
 
 
 def read_epub(source: Source) -> Raw:
@@ -80,26 +81,48 @@ def _markup(archive: GuardedZip, name: str, source: Source, unread: Unread) -> s
 def _listed(
     archive: GuardedZip, listing: str, files: dict[str, tuple[int, list[str]]], source: Source
 ) -> list[Heading]:
-    """The book's own table of contents: each entry where its title stands in the file it leads to, or at its start."""
+    """Return the book's own table of contents, each entry where its title stands in its file or else at the start."""
     try:
         markup, _ = decode_html(archive.read(listing), source.name)
     except DamagedDocumentError:  # a book is readable without one
         return []
     folder = posixpath.dirname(listing)
-    entries = [(entry, name) for entry in contents(markup) if (name := _part(folder, entry.reference)) in files]
-    inside: dict[str, set[str]] = {}
-    for entry, name in entries:
-        if "#" in entry.reference:
-            inside.setdefault(name, set()).add(entry.title)
+    entries = [(title, level, name, "#" in reference) for title, level, reference in contents(markup)
+               if (name := _part(folder, reference)) in files]
     # Each file is searched once: a book may be one file, and its list may have thousands of entries.
-    places = {name: first_places(titles, files[name][1]) for name, titles in inside.items()}
-    return [Heading(entry.title, entry.level,
-                    files[name][0] + (places[name].get(entry.title, 0) if "#" in entry.reference else 0))
-            for entry, name in entries]
+    places = {wanted: first_places({title for title, _, name, inside in entries if name == wanted and inside},
+                                   files[wanted][1]) for wanted in {name for _, _, name, _ in entries}}
+    return [Heading(title, level, files[name][0] + (places[name].get(title, 0) if inside else 0))
+            for title, level, name, inside in entries]
+
+
+def contents(markup: str) -> list[tuple[str, int, str]]:
+    """Return (title, depth from 1, reference) of each entry of a navigation document (EPUB 3) or an NCX (EPUB 2).
+
+    Both are read as HTML: most declare a document type, which ``parse_xml`` refuses."""
+    found: list[tuple[str, int, str]] = []
+    waiting = [(parse(markup), 0, False)]  # element, lists around it, whether they are of contents
+    while waiting and len(found) < _MOST_ENTRIES:
+        node, depth, inside = waiting.pop()
+        if node.name in ("nav", "navmap"):
+            depth, inside = 0, attribute(node, "epub:type") in ("", "toc")
+        depth += inside and node.name in ("ol", "navpoint")
+        entry, reference = node, attribute(node, "href")
+        if node.name == "navpoint":
+            parts = {part.name: part for part in reversed(node.children or ())}
+            entry = parts.get("navlabel", node)
+            reference = next((attribute(part, "src") for part in islice(below(node), _LONGEST_TITLE)
+                              if part.name == "content"), "")
+        if inside and reference and node.name in ("a", "navpoint"):
+            title = " ".join((text_of(entry, _LONGEST_TITLE) or "").split())[:_LONGEST_TITLE].rstrip()
+            found += [(title, depth, reference)] if title else []
+        if node.name != "#text":
+            waiting.extend((child, depth, inside) for child in reversed(node.children or ()))
+    return found
 
 
 def _part(folder: str, reference: str) -> str:
-    """The name of the part that a reference inside a part in ``folder`` leads to; "" for none."""
+    """Return the name of the part that a reference inside a part in ``folder`` leads to; "" for none."""
     try:
         path = unquote(urlsplit(reference).path)
     except ValueError:  # such as "http://["
@@ -127,8 +150,8 @@ def _package_name(archive: GuardedZip, source: Source) -> str:
 
 
 def _spine(archive: GuardedZip, package: str, source: Source) -> tuple[str, str, list[str], str]:
-    """The book's title, its language, the names of its chapters in reading order, and of its table of contents ("":
-    none)."""
+    """Return the book's title, its language, the names of its chapters in reading order, and of its table of contents
+    ("": none)."""
     root = archive.xml(package)
     items: dict[str, str] = {}
     listings: list[str] = []

@@ -1,13 +1,23 @@
-"""Text that grows piece by piece, with what lies between two pieces decided when the second one comes."""
+"""Text that grows piece by piece, with what lies between two pieces decided when the second one comes; the rows of a
+table as lines of it; and what raised figures mean in it."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 
 _GAPS = ("", " ", "\n", "\n\n")
 NONE, SPACE, LINE, PARAGRAPH = range(4)
 _SPACES = re.compile(r"\s+")
 _CLOSING = (".", ",", ";", ":", "!", "?", ")", "]", "’", "”")
+_LONGEST_CELL = 2_000  # characters; a longer one is a part of the page, not of a row
+_LONGEST_REPEATED = 80  # of a cell that spans rows: short ones stand in each of them
+_MOST_SPANNED = 50
+# A number, a bracket, a letter or a unit has a power; a word or the end of a sentence has a note.
+_BASE = re.compile(r"(?:\d|[)\]}]|[=+*/×·<>(][^\W\d_]{1,3}|(?<![^\W\d_])(?:[^\W\d_]|km|cm|mm|nm|ft|sec|kg|yd))\Z")
+_ORDINAL = re.compile(r"st|nd|rd|th|d|er|re|e|o|a|me|mes|ère|ème|lle|c|º|ª|tm|sm|\(?r\)?|™|®", re.IGNORECASE)
+_POWER = re.compile(r"[-−–+]?[\w./*·+−-]{1,12}")
+_MARK = re.compile(r"[\[(]?\s*(?:\d{1,4}(?:\s*[,–-]\s*\d{1,4})*|[*†‡§¶]{1,3})\s*[\])]?")
 
 
 class Flow:
@@ -21,10 +31,10 @@ class Flow:
         self.apart = False
         self.raw = raw  # white space means something
         self._close = False  # the next paragraph belongs to the line before it
-        self._dropped = False  # a note's mark stood here
+        self.dropped = False  # a note's mark stood here; the sentence goes on without it
 
     def words(self, data: str) -> None:
-        """Text of the file: white space runs together."""
+        """Add text of the file: white space runs together."""
         if self.raw:
             self.pieces.append(data)
             return
@@ -33,7 +43,7 @@ class Flow:
         if text[:1] == " ":
             self.gap = max(self.gap, SPACE)
         if core:
-            if self._dropped and self.gap == SPACE and core.startswith(_CLOSING):
+            if self.dropped and self.gap == SPACE and core.startswith(_CLOSING):
                 self.gap = NONE
             self.put(core)
             self.gap = SPACE if text[-1] == " " else NONE
@@ -42,10 +52,10 @@ class Flow:
         if self.pieces:
             self.pieces.append(_GAPS[self.gap])
         self.pieces.append(self.prefix + text)
-        self.gap, self.prefix, self._close, self._dropped = NONE, "", False, False
+        self.gap, self.prefix, self._close, self.dropped = NONE, "", False, False
 
     def separate(self, gap: int) -> None:
-        """LINE or PARAGRAPH. An item without words yet keeps what comes beside its mark."""
+        """Ask for LINE or PARAGRAPH before the next words. An item without words keeps what comes beside its mark."""
         if self.raw:
             if gap == LINE:
                 self.pieces.append("\n")
@@ -53,7 +63,7 @@ class Flow:
             self.gap = max(self.gap, min(gap, LINE) if self._close else gap)
 
     def line_break(self) -> None:
-        """Two of them make a paragraph."""
+        """Break the line; two breaks make a paragraph."""
         self.separate(PARAGRAPH if self.gap == LINE and not self.raw else LINE)
 
     def paragraph(self, text: str) -> None:
@@ -62,7 +72,7 @@ class Flow:
         self.gap = PARAGRAPH
 
     def page_break(self) -> None:
-        """A form feed; the words on both sides stay apart."""
+        """Add a form feed; the words on both sides stay apart."""
         self.pieces += ["\n" if self.gap == LINE else "\n\n" if self.gap == PARAGRAPH else "", "\f"]
         if self.gap > SPACE:
             self.gap = NONE
@@ -72,16 +82,8 @@ class Flow:
         self.separate(LINE)
         self._close = True
 
-    def drop(self) -> None:
-        """A note's mark stood here; the sentence goes on without it."""
-        self._dropped = True
-
-    @property
-    def dropped(self) -> bool:
-        return self._dropped
-
     def tail(self) -> str:
-        """The last characters, if nothing lies between them and what comes next."""
+        """Return the last characters, if nothing lies between them and what comes next."""
         return self.pieces[-1][-12:] if self.pieces and self.gap == NONE else ""
 
     def text(self) -> str:
@@ -89,3 +91,71 @@ class Flow:
 
     def line(self) -> str:
         return " ".join(self.text().split())
+
+
+@dataclass
+class Table:
+    """The one that is being read. spans: column -> (further rows, text) of cells that reach down."""
+
+    spans: dict[int, tuple[int, str]] = field(default_factory=dict)
+    row: list[tuple[Flow, int, int]] = field(default_factory=list)
+
+    def add(self, cell: Flow, rows: int = 1, columns: int = 1) -> None:
+        """Add the next cell of the row, which spans so many rows and columns."""
+        self.row.append((cell, min(max(rows, 1), _MOST_SPANNED), min(max(columns, 1), _MOST_SPANNED)))
+
+    def end_row(self, flow: Flow) -> None:
+        row, self.row = self.row, []
+        cells = [cell for cell, _, _ in row]
+        if not any(cell.pieces for cell in cells):
+            return
+        apart = any(cell.apart or len(cell.text()) > _LONGEST_CELL for cell in cells)
+        if apart or (len(cells) == 1 and "\n\n" in cells[0].text()):
+            flow.apart = True
+            for cell in cells:
+                if cell.pieces and not _line_numbers(cell):
+                    flow.paragraph(cell.text())
+            return
+        words = self._spread(row)
+        while words and not words[-1]:
+            words.pop()
+        flow.separate(LINE)
+        flow.put(" | ".join(words).replace("  ", " ").strip())  # "a | | c"
+        flow.separate(LINE)
+
+    def _spread(self, row: list[tuple[Flow, int, int]]) -> list[str]:
+        """Return the words of each column, also where a cell spans several rows or columns."""
+        words: list[str] = []
+        for cell, rows, columns in row:
+            self._reaching_down(words)
+            text = cell.line()
+            if rows > 1:
+                self.spans[len(words)] = (rows - 1, text if len(text) <= _LONGEST_REPEATED else "")
+            words += [text, *[""] * (columns - 1 if len(row) > 1 else 0)]
+        self._reaching_down(words)
+        return words
+
+    def _reaching_down(self, words: list[str]) -> None:
+        while len(words) in self.spans:
+            column = len(words)
+            rows, text = self.spans.pop(column)
+            if rows > 1:
+                self.spans[column] = (rows - 1, text)
+            words.append(text)
+
+
+def _line_numbers(cell: Flow) -> bool:
+    """Return whether a cell holds the line numbers of a listing."""
+    numbers = [int(word) for word in cell.text().split() if word.isascii() and word.isdigit() and len(word) < 7]
+    return len(numbers) > 1 and numbers == list(range(numbers[0], numbers[0] + len(cell.text().split())))
+
+
+def raised_text(text: str, tail: str) -> str | None:
+    """Return what to add behind ``tail``, the last characters before: "^30" for a power, "" for a note's mark; None:
+    the words as they are ("1st")."""
+    if not text or not tail:
+        return None
+    base = _BASE.search(tail)
+    if base and _POWER.fullmatch(text) and not _ORDINAL.fullmatch(text):
+        return f"^{text}" if text.lstrip("-−–+").isalnum() else f"^({text})"
+    return "" if not base and _MARK.fullmatch(text) else None

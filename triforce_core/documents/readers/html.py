@@ -1,5 +1,4 @@
-"""HTML: what a reader of the page would see, from the tree that a browser would build. Flat: no recursion, so that
-nesting cannot hurt."""
+"""Read HTML: what a reader of the page would see, from the tree that a browser would build, without recursion."""
 
 from __future__ import annotations
 
@@ -10,16 +9,13 @@ from itertools import islice
 from justhtml.dom import Node
 
 from ..sections import placed, split_sections
-from .flow import LINE, PARAGRAPH, Flow
+from .flow import LINE, PARAGRAPH, Flow, Table, raised_text
 from .html_notes import Links, classes, find_notes, kinds
 from .html_tree import attribute, below, breaks_off_in_script, parse, text_of, words_in
 from .plain_text import decode_text, numbered
-from .source import Raw, Source
-from .superscripts import raised_text
-from .tables import Table
-from .unread import Unread
+from .source import Raw, Source, Unread
 
-_SILENT = frozenset(
+_UNREAD = frozenset(
     "script style template datalist rp colgroup head frameset noframes annotation annotation-xml".split()
 )
 _DRAWN = frozenset("text image title desc metadata style script".split())  # what is no text of a drawing
@@ -46,10 +42,9 @@ _FORMULAS = {"msup": "^", "msub": "_", "mfrac": "/"}
 _INVISIBLE_OPERATORS = dict.fromkeys(range(0x2061, 0x2065))
 
 
-# large: what came out, and where in the page the walk is
 class HtmlText:
-    """What was read from a page: blank lines between paragraphs, a line for each item or row of a table, notes as
-    paragraphs "[mark] text"."""
+    """The text of a page: blank lines between paragraphs, a line for each item or row of a table, notes as paragraphs
+    "[mark] text"."""
 
     def __init__(self, root: Node, links: Links | None = None, file: str = "") -> None:
         """links, file: of the book whose part this is."""
@@ -70,7 +65,7 @@ class HtmlText:
         return tidy(self._flows[0].text())
 
     def raw(self, kind: str, reader: str, title: str, warnings: list[str], keep_titles: bool = False) -> Raw:
-        """As a file's only part, in sections. keep_titles: no section ends with a heading."""
+        """Return it as a file's only part, in sections. keep_titles: no section ends with a heading."""
         sections = split_sections(self.text(), {words for words, _ in self.headings} if keep_titles else frozenset())
         return Raw(kind, reader, title, numbered(sections), warnings=warnings, unread=self.unread, laid_out=True,
                    headings=placed(self.headings, sections), language=self.language)
@@ -100,7 +95,7 @@ class HtmlText:
     # -- what is not read
 
     def _skipped(self, node: Node) -> bool:
-        """Whether nothing beneath this node is part of the text; what is left out is counted."""
+        """Return whether nothing beneath this node is part of the text; what is left out is counted."""
         name = node.name
         if name in ("#comment", "!doctype"):
             return True
@@ -109,7 +104,7 @@ class HtmlText:
         if name == "head":
             title = next((inner for inner in node.children or () if inner.name == "title"), None)
             return title is None or self._skipped(title)
-        if name in _SILENT or name == "title":
+        if name in _UNREAD or name == "title":
             return True
         if name in _OBJECTS:
             self.unread.pictures += not {attribute(node, "width"), attribute(node, "height")} & {"0", "1"}
@@ -136,10 +131,10 @@ class HtmlText:
         return hidden
 
     def _is_mark(self, node: Node) -> bool:
-        """Links to notes and back, numbers of printed pages, marks to copy a heading's address."""
+        """Return whether it is a link to a note or back, a printed page's number or a link to a heading itself."""
         if node.name == "a":
             if id(node) in self._notes.references:
-                self._flow.drop()
+                self._flow.dropped = True
                 return True
             back = id(node) in self._notes.back and self._open_notes != [""]  # there it is all that says the mark
             words = text_of(node, 12) if back or self._in_heading else None
@@ -151,12 +146,15 @@ class HtmlText:
 
     # -- what is read
 
-    # large: a branch for each element
-    def _enter(self, node: Node) -> None:  # noqa: C901
-        name = node.name
-        level = _level(node)
-        if name == "html" and not self.language:
+    def _enter(self, node: Node) -> None:
+        if node.name == "html" and not self.language:
             self.language = attribute(node, "lang") or attribute(node, "xml:lang")
+        if not self._begin_flow(node):
+            self._enter_element(node)
+
+    def _begin_flow(self, node: Node) -> bool:
+        """Begin a text of its own for a note, a heading, code or a cell; return whether the element is one of these."""
+        name, level = node.name, _level(node)
         if id(node) in self._notes.bodies and name == "dt":
             self._flow.separate(PARAGRAPH)
             self._flow.prefix = f"[{self._notes.bodies[id(node)]}] "
@@ -170,7 +168,13 @@ class HtmlText:
             self._flows.append(Flow(raw=True))
         elif name in ("td", "th") and self._tables:
             self._flows.append(Flow())
-        elif name == "table":
+        else:
+            return False
+        return True
+
+    def _enter_element(self, node: Node) -> None:
+        name = node.name
+        if name == "table":
             self._flow.separate(PARAGRAPH)
             self._tables.append(Table())
         elif name in ("ul", "ol", "menu"):
@@ -202,7 +206,6 @@ class HtmlText:
         elif name in ("q", "rt"):
             self._flow.words("“" if name == "q" else " (")
 
-    # large: a branch for each element
     def _leave(self, node: Node) -> None:
         name = node.name
         level = _level(node)
@@ -263,7 +266,7 @@ class HtmlText:
         return f"{numbers[0]}. "
 
     def _raised(self, node: Node) -> str | None:
-        """What a raised figure adds: a power ("2^30"), nothing for a note's mark; None: it is read like any text."""
+        """Return what a raised figure adds: a power ("2^30"), "" for a note's mark; None: it is read like any text."""
         text = text_of(node, _SMALL)
         if text is None:
             return None
@@ -272,7 +275,7 @@ class HtmlText:
         if marks:
             linked = "".join(text_of(mark, _SMALL) or "" for mark in marks)
             if sum(map(str.isalnum, linked)) == sum(map(str.isalnum, text)):
-                self._flow.drop()
+                self._flow.dropped = True
                 return ""
             return None
         if self._flow.dropped and text and not any(map(str.isalnum, text)):
@@ -282,7 +285,7 @@ class HtmlText:
             return None
         raised = raised_text(text, tail)
         if not raised:
-            self._flow.drop()
+            self._flow.dropped = True
         return raised
 
     def _end_note(self, node: Node, mark: str) -> None:
@@ -302,7 +305,7 @@ class HtmlText:
         if node.name in _BLOCKS or node.name in ("li", "p", "table", "dd"):
             self._flow.paragraph(note)
         else:
-            self._flow.drop()
+            self._flow.dropped = True
             self._deferred.append(note)
 
     def _put_deferred(self) -> None:
@@ -322,7 +325,7 @@ class HtmlText:
 
 
 def _children(node: Node) -> Sequence[Node | str]:
-    """What is read of an element's content, in order."""
+    """Return what is read of an element's content, in order."""
     children = node.children or ()
     if node.namespace != "math" or node.name not in _FORMULAS:
         return children
@@ -335,7 +338,7 @@ def _children(node: Node) -> Sequence[Node | str]:
 
 
 def _level(node: Node) -> int:
-    """Of a heading; 0: it is none."""
+    """Return the level of a heading, 0 for all else."""
     if node.name in _HEADINGS:
         return int(node.name[1])
     if node.attrs and attribute(node, "role") == "heading":
@@ -354,7 +357,7 @@ def html_text(markup: str, links: Links | None = None, file: str = "") -> HtmlTe
 
 
 def decode_html(data: bytes, name: str) -> tuple[str, str]:
-    """By byte order mark, by what the page says of itself, or by trying."""
+    """Return the text by byte order mark, by what the page says of itself, or by trying; and a warning."""
     declared = _CHARSET.search(data[:4096])
     if declared and not data.startswith((b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf")):
         try:
@@ -376,5 +379,5 @@ def read_html(source: Source) -> Raw:
 
 
 def tidy(text: str) -> str:
-    """No blanks at line ends, at most one blank line."""
+    """Return a text without blanks at line ends, with at most one blank line in a row."""
     return re.sub(r"\n{3,}", "\n\n", "\n".join(line.rstrip(" \t") for line in text.split("\n"))).strip("\n")

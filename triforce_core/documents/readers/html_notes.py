@@ -1,4 +1,4 @@
-"""Which elements of a page are footnotes or endnotes, and which links only lead to them.
+"""Find the elements of a page that are footnotes or endnotes, and the links that only lead to them.
 
 A page says it in one of many ways: roles (``doc-noteref``), ``epub:type``, classes, or nothing but a raised number that
 leads to a paragraph further down, with a link back."""
@@ -63,7 +63,7 @@ class Notes:
 
 
 def find_notes(root: Node, links: Links, file: str = "") -> Notes:
-    """file: what the book calls this page. ``links`` grows."""
+    """Return a page's notes; ``links`` grows. file: what the book calls this page."""
     notes = Notes()
     places: dict[str, Node] = {}
     waiting: list[tuple[Node, list[int] | None]] = [(root, None)]  # with the number of notes in the list around it
@@ -97,7 +97,7 @@ def find_notes(root: Node, links: Links, file: str = "") -> Notes:
 
 
 def _marked(node: Node, notes: Notes, listed: list[int] | None) -> list[int] | None:
-    """Whether the page says that this is a note (an empty list), or a list of notes: then their count begins here."""
+    """Return [] if the page says that this is a note, a count from 0 if it says that it is a list of notes."""
     said, named = kinds(node), classes(node)
     note = bool(said & _NOTE_TYPES) or (node.name in _BODIES and bool(named & _NOTE_CLASSES))
     if node.name == "span" and named & _INLINE_CLASSES:
@@ -143,7 +143,7 @@ def _link(node: Node, notes: Notes, links: Links, file: str) -> None:
 
 
 def _file(file: str, path: str) -> str:
-    """The part that a link in the part ``file`` of a book leads to."""
+    """Return the part that a link in the part ``file`` of a book leads to."""
     return posixpath.normpath(posixpath.join(posixpath.dirname(file), unquote(path))) if path else file
 
 
@@ -159,7 +159,7 @@ def _raised(node: Node) -> bool:
 
 
 def _body(place: Node) -> Node | None:
-    """The note in which a link's target stands; None if that is a part of the document."""
+    """Return the note in which a link's target stands; None if that is a part of the document."""
     found: Node | None = place
     for _ in range(4):
         if found is None or found.name in _BODIES or (found.name == "table" and "footnote" in classes(found)):

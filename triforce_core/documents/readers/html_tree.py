@@ -1,4 +1,4 @@
-"""Markup -> a tree, as browsers build it (justhtml follows the HTML standard's algorithm, with no recursion).
+"""Parse markup as browsers do (justhtml follows the HTML standard's algorithm, with no recursion), or build its tree.
 
 Two things are mended before: a tag that hides what stands in it but is never closed would hide the rest of the
 document, and XHTML's way to close an empty element means nothing to an HTML parser."""
@@ -27,7 +27,7 @@ _ROMAN = ((1000, "m"), (900, "cm"), (500, "d"), (400, "cd"), (100, "c"), (90, "x
 
 
 def parse(markup: str) -> Node:
-    """The document node."""
+    """Return the document node."""
     if _XHTML.search(markup[:_HEAD]):
         markup = _SELF_CLOSED.sub(_opened_and_closed, markup)
         markup = _CDATA.sub(lambda found: html.escape(found[1]) if found[2] else found[0], markup)
@@ -35,7 +35,7 @@ def parse(markup: str) -> Node:
 
 
 class Builder:
-    """A tree that a reader of another format writes: what would come of its HTML, without the HTML."""
+    """Builds the tree that would come of HTML, for the readers of other formats."""
 
     def __init__(self, name: str = "body") -> None:
         self.root = self.here = Node(name)
@@ -73,13 +73,13 @@ class Builder:
 
 
 def breaks_off_in_script(markup: str) -> bool:
-    """Whether a script or style sheet is never closed: no parser can tell the text behind it from the script."""
+    """Return whether a script or style sheet is never closed: no parser can tell the text behind it from the script."""
     lower = markup.lower()
     return any(lower.rfind(f"<{tag}") > lower.rfind(f"</{tag}") for tag in ("script", "style"))
 
 
 def below(node: Node) -> Iterator[Node]:
-    """The node and all beneath it, in document order; flat, so that nesting cannot hurt."""
+    """Yield the node and all beneath it, in document order, without recursion."""
     waiting = [node]
     while waiting:
         found = waiting.pop()
@@ -89,7 +89,7 @@ def below(node: Node) -> Iterator[Node]:
 
 
 def text_of(node: Node, most: int) -> str | None:
-    """The words of a small part of the tree; None if it has more than ``most`` nodes."""
+    """Return the words of a small part of the tree; None if it has more than ``most`` nodes."""
     words: list[str] = []
     for count, found in enumerate(below(node)):
         if count >= most:
@@ -113,7 +113,7 @@ def _opened_and_closed(found: re.Match[str]) -> str:
 
 
 def _without_unclosed(markup: str) -> str:
-    """The same without the tags of each kind of which more are opened than closed, and with no endless comment."""
+    """Return the markup without the tags of each kind of which more are opened than closed, and no endless comment."""
     end = markup.rfind("-->")
     if markup.find("<!--", max(end, 0)) >= 0:
         behind = max(end, 0)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from ...errors import DocumentTooLargeError
 from ..limits import ReadLimits
-from .unread import Unread
 
 FORMATS = "PDF, TXT, Markdown, reStructuredText, HTML, DOCX, EPUB"
 
@@ -61,6 +60,35 @@ class Heading:
 
 
 @dataclass
+class Unread:
+    """How many of each stand in the file and were left out of the text. What was lost is no such: it is a warning."""
+
+    pictures: int = 0  # and drawings, films, sounds, embedded objects
+    comments: int = 0
+    deletions: int = 0  # tracked ones
+    hidden: int = 0  # words that the file says are not to be shown
+    controls: int = 0  # words of menus, buttons and forms
+    picture_pages: int = 0  # pages that are only a picture
+
+    def add(self, other: Unread) -> None:
+        for part in fields(self):
+            setattr(self, part.name, getattr(self, part.name) + getattr(other, part.name))
+
+    def sentences(self) -> list[str]:
+        """Return the counts in sentences fit to show."""
+        said = (
+            (self.pictures, "picture or other object was", "pictures and other objects were", "not read."),
+            (self.picture_pages, "page that is only a picture was", "pages that are only a picture were", "not read."),
+            (self.comments, "comment was", "comments were", "left out."),
+            (self.deletions, "deletion that was tracked was", "deletions that were tracked were", "left out."),
+            (self.hidden, "word that the file hides was", "words that the file hides were", "left out."),
+            (self.controls, "word of menus, buttons or forms was", "words of menus, buttons and forms were",
+             "left out."),
+        )
+        return [f"{count:,} {one if count == 1 else many} {what}" for count, one, many, what in said if count]
+
+
+@dataclass
 class Raw:
     """A file as extracted. laid_out: blanks in it count (the indentation of code), for the reader took all others
     away. joined: lays the clean texts of all pages out, if their lines end as on paper."""
@@ -78,7 +106,7 @@ class Raw:
 
 
 def page_numbers(numbers: Sequence[int]) -> str:
-    """Pages (counted from 0) in words: "Pages 1-3, 7"."""
+    """Return pages (counted from 0) in words: "Pages 1-3, 7"."""
     ranges: list[list[int]] = []
     for number in numbers:
         if ranges and number == ranges[-1][1] + 1:
