@@ -39,7 +39,7 @@ _CONVERSATION = 1024  # tokens left for questions and answers beside a document
 
 @dataclass
 class EngineScript:
-    """What happens and how fast. A test may turn every dial while the engine runs.
+    """The dials of a scripted engine; a test may turn each while the engine runs.
 
     acceptance: chance of each drafted token. fault: of the next answer, after ``fault_after``
     tokens, then forgotten; fault_odds: chance that an answer crashes or runs out of memory, drawn from ``seed`` and the

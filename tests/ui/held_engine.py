@@ -43,7 +43,7 @@ class Gate:
 
     @property
     def holds(self) -> bool:
-        """Whether somebody stands before it and may not go on."""
+        """Return whether somebody stands before it and may not go on."""
         with self._news:
             return self._held > 0 and not self._open and not self._allowed
 

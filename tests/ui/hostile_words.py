@@ -1,4 +1,4 @@
-"""What a file, a model or a person may write to break the page, and a document of the library that is full of it."""
+"""Words that a file, a model or a person may write to break the page, and a document that is full of them."""
 
 from __future__ import annotations
 

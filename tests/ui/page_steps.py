@@ -1,4 +1,4 @@
-"""What a person does again and again on the page."""
+"""Steps that a person takes again and again on the page."""
 
 from __future__ import annotations
 

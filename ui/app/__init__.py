@@ -1,1 +1,1 @@
-"""What a person can do, without a page: library, conversations, questions, the one queue, settings. No HTML."""
+"""The app without a page: library, conversations, questions, the one queue, settings. No HTML."""

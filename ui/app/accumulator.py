@@ -72,7 +72,7 @@ def figures_of(result: dict[str, Any]) -> Figures:
 
 @dataclass
 class Trace:
-    """Who wrote each token of an answer and what every round did, as plain JSON, kept apart from the answer.
+    """The writer of each token of an answer and the work of every round, as plain JSON, apart from the answer.
 
     tokens: [text, source, round, probability or None, alternatives]. rounds: [tested, accepted, milliseconds by
     stage, most attended pages (page, share beyond the usual), seconds, most attended chunks {page, share, text}], with

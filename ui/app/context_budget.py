@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from triforce_core import DocumentFit, TriForceError
+from triforce_core import DocumentFit
 
 from .accumulator import figures_of
 from .conversations import Answer
 from .jobs import LETTERS_A_TOKEN
-from .library import PART_MISSING, Entry, Library, Ranges
+from .library import Entry, Library, Ranges
 from .queue import Queue
 
 SLACK = 64  # tokens: where a page ends is not where the context does
@@ -164,13 +164,6 @@ class DocumentCollection:
             found.append((part.title or part.name, sum(fit.page_tokens[page - 1] for page in pages if page in wanted)))
             before += part.pages
         return found
-
-    def combine(self, keys: Sequence[str]) -> Entry:
-        """Return the entry of these documents together. Raises TriForceError: too few, or one cannot be read."""
-        for entry in filter(None, map(self._library.get, keys)):
-            if entry.state != "ready":
-                raise TriForceError(PART_MISSING)
-        return self._library.combine(keys)
 
     @property
     def _context(self) -> int:

@@ -77,11 +77,10 @@ COLUMNS = ("select tables.name, columns.name from sqlite_master as tables, pragm
            " or (tables.name, columns.name) = ('words', 'answer')")  # once, answers stood in the index by their ids
 
 
-class DamagedDatabaseError(FolderError): ...
+class UnusableDatabaseError(FolderError):
+    """The file is damaged, or older than the schema that ``migrate`` knows."""
 
-
-class OlderDatabaseError(FolderError):
-    """The file was written before the schema that ``migrate`` knows."""
+    reason = "damaged"  # of SET_ASIDE
 
 
 class Database:
@@ -93,11 +92,10 @@ class Database:
         self.set_aside: tuple[str, str] | None = None
         try:
             self._open()
-        except (DamagedDatabaseError, OlderDatabaseError) as error:
+        except UnusableDatabaseError as error:
             self._connection.close()
-            reason = "older" if isinstance(error, OlderDatabaseError) else "damaged"
-            title, text = SET_ASIDE[reason]
-            self.set_aside = title, text.format(path=_rename(path, reason))
+            title, text = SET_ASIDE[error.reason]
+            self.set_aside = title, text.format(path=_rename(path, error.reason))
             self._open()
 
     def _open(self) -> None:
@@ -134,8 +132,8 @@ class Database:
                                   remedy=NOT_WRITABLE_REMEDY) from error
             raise
 
-    def _damaged(self) -> DamagedDatabaseError:
-        return DamagedDatabaseError(DATABASE_DAMAGED.format(path=self._path), remedy=DATABASE_DAMAGED_REMEDY)
+    def _damaged(self) -> UnusableDatabaseError:
+        return UnusableDatabaseError(DATABASE_DAMAGED.format(path=self._path), remedy=DATABASE_DAMAGED_REMEDY)
 
     def _index(self) -> bool:
         """Make the full-text index unless it is there. Return False where SQLite cannot."""
@@ -171,7 +169,7 @@ class Database:
 def migrate(connection: sqlite3.Connection, path: Path) -> None:
     """Bring a file to VERSION: an empty one gets the schema, one of the last version without a number its number.
 
-    Raises OlderDatabaseError for one with other tables, FolderError for one of a newer version."""
+    Raises UnusableDatabaseError for one with other tables, FolderError for one of a newer version."""
     version = connection.execute("pragma user_version").fetchone()[0]
     if version > VERSION:
         raise FolderError(DATABASE_NEWER.format(path=path, version=version, most=VERSION), remedy=DATABASE_NEWER_REMEDY)
@@ -182,7 +180,9 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
         empty.executescript(SCHEMA)
         known = set(empty.execute(COLUMNS))
     if columns and columns != known:
-        raise OlderDatabaseError(f"{path} has other tables")
+        error = UnusableDatabaseError(f"{path} has other tables")
+        error.reason = "older"
+        raise error
     script = "" if columns else SCHEMA
     connection.executescript(f"begin; {script} pragma user_version = {VERSION}; commit;")
     with plainly(path):

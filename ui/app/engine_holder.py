@@ -72,12 +72,11 @@ class Stopped(Exception):
     """The person cancelled; not an error."""
 
 
+@dataclasses.dataclass
 class TooLong(Exception):
     """The chosen pages do not fit; the page asks for a range."""
 
-    def __init__(self, fit: DocumentFit) -> None:
-        super().__init__()
-        self.fit = fit
+    fit: DocumentFit
 
 
 class Watchdog:

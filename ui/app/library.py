@@ -309,7 +309,7 @@ class Library:
             raise TriForceError(TOO_FEW.format(most=MOST_PARTS))
         key = hashlib.sha256("\0".join(("together", *flat)).encode()).hexdigest()
         document = self._together(tuple(flat))
-        if document is None:
+        if document is None or any(part.state != "ready" for part in parts):
             raise TriForceError(PART_MISSING)
         self.restore(key)
         if self.get(key) is None:

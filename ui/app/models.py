@@ -1,5 +1,7 @@
-"""Which models there are and which one is chosen. Looking and fetching run in processes of their own, so that the page
-stays light and Cancel ends them at once; a fetch that was ended goes on where it stopped.
+"""Models on this machine and on the hub, and the chosen one.
+
+Looking and fetching run in processes of their own, so that the page stays light and Cancel ends them at once; a fetch
+that was ended goes on where it stopped.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from triforce_core import EngineConfig, PageImages, TriForceError, page_ranges, ranges_text
@@ -89,13 +89,8 @@ class Services:
         if sample and not self.folders.settings.exists() and not self.library.entries():
             self.library.add(sample, SAMPLE_NAME)
             settings_store.save(self.folders.settings, self.settings)
-        problems = []
-        for path in files:
-            try:
-                entry = self.library.add(path)
-            except TriForceError as error:
-                problems.append(str(error))
-                continue
+        problems: list[str] = []
+        for entry in self._added(((path, None) for path in files), problems):
             if self.opening is None:
                 self.opening = entry.id
                 self.read(entry.id)
@@ -146,25 +141,29 @@ class Services:
 
     def add(self, view: TabView, paths: Sequence[tuple[Path, str]]) -> None:
         """Take in uploaded files (path, name) and open the first."""
-        opened, problems = False, []
-        for path, name in paths:
-            try:
-                entry = self.library.add(path, name)
-            except TriForceError as error:
-                problems.append(str(error))
-                continue
-            if not opened:
+        problems: list[str] = []
+        for number, entry in enumerate(self._added(paths, problems)):
+            if not number:
                 self.open(view, entry.id)
-                opened = True
             elif entry.state == "new":
                 self.extractor.extract(entry.id)
         if problems:
             view.notice = ("error", NOT_ADDED, " ".join(problems))
 
+    def _added(self, paths: Iterable[tuple[Path, str | None]], problems: list[str]) -> Iterator[Entry]:
+        """Add files (path, name), one by one. problems: gains a sentence about each that could not be added."""
+        for path, name in paths:
+            try:
+                entry = self.library.add(path, name)
+            except TriForceError as error:
+                problems.append(str(error))
+            else:
+                yield entry
+
     def read_together(self, view: TabView) -> None:
         """Open the documents that were picked as one, in a conversation of their own. Raises TriForceError."""
         before, left = self.library.get(view.document), view.conversation
-        entry = self.collection.combine(view.picking or ())
+        entry = self.library.combine(view.picking or ())
         self.open(view, entry.id)
         if before is not None and left and before.id != entry.id and view.conversation is None:
             view.notice = ("info", NEW_TALK, NEW_TALK_MORE.format(

@@ -13,10 +13,6 @@ from triforce_core import ConfigError, SamplingParams, SpeculationConfig
 from .arguments import MODES
 from .folders import write_private
 
-OR_AUTO = "or 'auto'"
-A_WHOLE_NUMBER = "a whole number"
-A_NUMBER = "a number"
-NOTHING = "empty"
 SETTINGS = {  # name -> label, help
     "temperature": ("Temperature", "0 always takes the likeliest word. Higher is more varied."),
     "top_p": ("Top-p", "Draw only from the likeliest words that together reach this probability. 1 keeps all."),
@@ -116,8 +112,8 @@ def _read(name: str, value: Any) -> Any:
         if whole and number != int(number):
             raise ValueError
     except (TypeError, ValueError, OverflowError) as error:
-        shown = NOTHING if value is None or value == "" else repr(value)
-        allowed = (A_WHOLE_NUMBER if whole else A_NUMBER) + (" " + OR_AUTO if automatic else "")
+        shown = "empty" if value is None or value == "" else repr(value)
+        allowed = ("a whole number" if whole else "a number") + (" or 'auto'" if automatic else "")
         raise ConfigError(f"{SETTINGS[name][0]} is {shown}", allowed=allowed) from error
     return int(number) if whole else number
 

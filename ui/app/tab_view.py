@@ -1,4 +1,4 @@
-"""What one browser tab looks at."""
+"""The view of one browser tab."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LISTED = 100  # conversations in the list; as many more on demand
 
 @dataclass(eq=False)
 class TabView:
-    """What one browser tab looks at. Handlers change it, the tab's painter draws it.
+    """The view of one browser tab. Handlers change it, the tab's painter draws it.
 
     page: the open one, counted from 1. spot: the places marked in it. openings: how often one was opened from outside
     the page view. traced: the answer shown token by token. editing: the answer whose question is being reworded.

@@ -1,4 +1,4 @@
-"""How full the context is, when that is told, and what goes along into a new conversation."""
+"""The context's use, the notes about it, and the exchanges that go along into a new conversation."""
 
 from __future__ import annotations
 

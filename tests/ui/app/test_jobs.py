@@ -89,7 +89,7 @@ def services(tmp_path: Path, reader: HeldReader) -> Iterator[Services]:
 
 @pytest.fixture
 def view(services: Services, tmp_path: Path) -> TabView:
-    """Of a document whose text is being taken out."""
+    """Return a tab with a document whose text is being taken out."""
     view = TabView()
     services.add(view, [(write_book(tmp_path, "book.txt"), "book.txt")])
     wait_for(lambda: services.extractor.extractions[view.document].pages_done)

@@ -1,4 +1,4 @@
-"""What is deleted is hidden everywhere at once, comes back whole with Undo, and is gone for good after a while."""
+"""A deleted thing is hidden everywhere at once, comes back whole with Undo, and is gone for good after a while."""
 
 from __future__ import annotations
 

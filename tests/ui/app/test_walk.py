@@ -41,7 +41,7 @@ ENDS = (choice_words.CHOOSE_PAGES_FIRST, "The engine stopped while answering", "
 
 @dataclass
 class Asked:
-    """What an answer must be about. name: of it in ``Held.asked``; history: the questions before it."""
+    """An answer's due pages and history. name: of it in ``Held.asked``; history: the questions before it."""
 
     name: str
     text: str
@@ -169,7 +169,7 @@ class Walk:
         self.held.let(self.services.queue, self.rng.randint(1, 4))
 
     def take_text(self, view: TabView) -> None:
-        """What waits for its text gets it, and what was to follow from that follows."""
+        """Let every text be taken out of its file, and wait for what follows from that."""
         self.library.let.set()
         wait_for_text(self.services.extractor)
         self.library.let.clear()
