@@ -73,12 +73,6 @@ def test_a_tensor_law_is_the_samplers(params):
         assert drawn.tolist() == sampler.draws(logits, [1, 2], [3, 4, 5])
 
 
-def test_greedy_reads_neither_noise_nor_dials():
-    logits, sampler = logits_of(3, 20, 0), Sampler(SamplingParams(top_p=0.5))
-    assert not sampler.kind.filtered
-    assert law_of(sampler, 20).draws(logits, torch.empty(0)).tolist() == sampler.draws(logits, [1])
-
-
 class Scripted(SeededChance):
     """The host's chance, fed with given numbers."""
 

@@ -8,14 +8,12 @@ from engine.tiny import document, write_model
 
 from triforce_core.config import EngineConfig, SamplingParams
 from triforce_core.engine.pipeline import AttentionMass
-from triforce_core.engine.plan import Situation
 from triforce_core.errors import ConfigError
 from triforce_core.events import PrefillProgress
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.model import load_model
 from triforce_core.research.engine import ResearchEngine
 from triforce_core.research.h2o import AccumulatedMass
-from triforce_core.research.plan import plan
 from triforce_core.research.settings import ResearchConfig
 from triforce_core.speculation.model_drafter import ModelOnCache
 
@@ -75,12 +73,6 @@ def test_attention_is_summed_over_passes_and_taken_back(folder):
     assert sums.rewind(24) == 0
 
 
-def test_rows_of_a_wide_pass_are_left_out_where_they_would_fill_memory():
-    shown = AttentionMass(8, 16)
-    assert [AccumulatedMass(shown, heads, tokens).mass_rows for heads, tokens in (
-        (8, 30_000), (32, 124_928), (128, 1_000_000))] == [512, 134, 64]
-
-
 @pytest.mark.parametrize("kind", ["h2o", "streaming-h2o"])
 def test_the_document_is_read_again_once_for_all_questions(folder, kind):
     engine = opened(folder, prefill_chunk=256)
@@ -95,21 +87,6 @@ def test_the_document_is_read_again_once_for_all_questions(folder, kind):
     going_on, passes = ask(engine, ResearchConfig(middle_cache=kind, refresh_every=3, **HEAVY), None, 0.8)
     assert passes <= 2 and going_on.stats.acceptance[kind].tested
     assert going_on.token_ids == ask(engine, plain, None, 0.8)[0].token_ids
-
-
-def test_newest_tokens_take_half_of_the_budget_or_what_retrieval_needs():
-    recent = {(kind, budget): plan(ResearchConfig(middle_cache=kind, budget=budget),
-                                   Situation(30_000, has_draft=True, on_gpu=False)).recent
-              for kind in ("retrieval", "h2o") for budget in (256, 2048)}
-    assert recent == {("retrieval", 256): 128, ("retrieval", 2048): 256, ("h2o", 256): 128, ("h2o", 2048): 1024}
-
-
-@pytest.mark.parametrize("kind", ["h2o", "streaming-h2o", "top-k"])
-def test_greedy_words_are_those_of_plain_decoding(folder, kind):
-    engine = opened(folder)
-    fast, _ = ask(engine, ResearchConfig(middle_cache=kind, budget=64, quotes="off", **LENGTHS))
-    assert fast.token_ids == ask(engine, ResearchConfig(engine="autoregressive", quotes="off"))[0].token_ids
-    assert fast.stats.acceptance[kind].tested and "64 of" in fast.stats.why
 
 
 @pytest.mark.parametrize("kind", ["h2o", "streaming-h2o", "top-k"])

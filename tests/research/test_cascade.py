@@ -69,15 +69,6 @@ def test_who_is_right_more_often_writes_first(wrong):
     assert first.asked < 8 and draft.proposers == [NGRAM] * len(draft.token_ids) and len(draft.token_ids) == 4
 
 
-def test_a_right_one_is_always_asked_first():
-    both, first = cascade(10, 11)
-    for _ in range(20):
-        draft = both.propose(DOCUMENT, 2, GREEDY)
-        both.settle([*DOCUMENT, 10, 11, 77], committed=False)
-        assert draft.proposers[:2] == ["draft", "draft"]
-    assert first.asked == 20
-
-
 def test_a_beginning_of_a_draft_is_a_draft():
     both, _ = cascade(10, 11)
     draft = both.propose(DOCUMENT, 2, GREEDY)

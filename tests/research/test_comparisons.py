@@ -40,18 +40,3 @@ def test_a_comparison_changes_the_tiers():
     assert skips.draft_model and "without a part of its layers" in skips.why
     grown = plan(ResearchConfig(tree="sequoia", tree_tier="middle"), ON_A_CPU)
     assert not grown.draft_model and grown.why.startswith("no small model: ") and "grown by the part" in grown.why
-
-
-@pytest.mark.parametrize(("tier", "offloaded", "on_graphs", "size"), [
-    ("draft", False, False, (8, 4)), ("middle", False, False, (16, 10)), ("middle", True, False, (64, 32)),
-    ("draft", False, True, (7, 4)), ("middle", False, True, (15, 10)), ("middle", True, True, (255, 48))])
-def test_trees_have_the_size_that_their_passes_carry(tier, offloaded, on_graphs, size):
-    at = Situation(30_000, has_draft=True, on_gpu=offloaded, offloaded=offloaded, on_graphs=on_graphs)
-    shown = plan(ResearchConfig(tree="sequoia", tree_tier=tier), at).shown()
-    assert (shown["tree_size"], shown["tree_depth"]) == size
-
-
-def test_chains_are_longer_where_rounds_run_as_graphs():
-    lengths = [plan(ResearchConfig(), Situation(30_000, True, on_gpu, on_graphs=on_gpu)).lengths.gamma1
-               for on_gpu in (False, True)]
-    assert lengths == [2, 4]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 
@@ -13,16 +12,13 @@ import torch
 from speculation.grown import PARAMS, WIDE, Grown, paths
 from speculation.probs import ANY_SHAPE
 
-from tests.model.tiny import LIKE_A_GPU, VOCAB, tiny_llama
-from tests.speculation.test_graph_runner import START, TARGET, run_again, same
+from tests.model.tiny import VOCAB
+from tests.speculation.test_graph_runner import START, run_again, same
 from triforce_core.config import SamplingParams
 from triforce_core.kv_cache.retrieval import IndexedRetrievalCache, RetrievalCache
-from triforce_core.research.device_tree import DeviceTree, TreeBuffers
-from triforce_core.research.tree_runner import TreeRunner
 from triforce_core.research.tree_shape import TreeShape, sequoia
 from triforce_core.sampling import Sampler, SeededChance
 from triforce_core.speculation import tree
-from triforce_core.speculation.graph_runner import GraphBuffers
 from triforce_core.speculation.round import speculate
 
 
@@ -91,87 +87,6 @@ def test_where_little_is_left_families_end_and_nothing_grows_under_what_is_not_t
                 torch.testing.assert_close(draft.probs[node], token_probs / token_probs.sum())
         one.settle(draft, max(paths(draft), key=len), seed)
     assert missing > 5
-
-
-@pytest.mark.parametrize("params", PARAMS, ids=["T0", "T1", "T0.7 filtered"])
-@pytest.mark.parametrize("verifier", ["coupled", "rejection"])
-def test_words_under_a_middle_tier_are_plain_decodings(params, verifier):
-    """Deciding by draws. By chance just that it lives, also where a draft is kept whole and settled thrice a round."""
-    words = []
-    for gamma2 in (0, 6):
-        tiers = Grown(on_device=True, capture=lambda: run_again, reviewed=True)
-        sampler = Sampler(params, verifier=verifier)
-        while len(tiers.context) < START + 60:
-            done = speculate(tiers.full, tiers.drafter, tiers.context, gamma2, sampler, verify=ANY_SHAPE)
-            tiers.context += done.verdict.token_ids
-            tiers.full.commit()
-            tiers.drafter.settle(tiers.context, committed=True)
-            for model in (tiers.full, tiers.host.model):
-                model.cache.check_integrity()
-        words.append(tiers.context[: START + 60])
-    if sampler.coupled:
-        assert words[0] == words[1]
-
-
-@contextmanager
-def nobody_waits(monkeypatch):
-    """Whatever brings a number from a tensor to the host fails, but for what stands for a kernel."""
-    def refuse(*_: object, **__: object) -> None:
-        raise AssertionError("the host waits for the device")
-
-    with monkeypatch.context() as patch:
-        for name in ("item", "tolist", "cpu", "numpy", "nonzero", "__bool__", "__int__", "__float__", "__index__"):
-            patch.setattr(torch.Tensor, name, refuse)
-        yield
-
-
-def without_looking(whole: Callable) -> Callable:
-    """A kernel reads the length on the device; its stand-in in plain torch may look, too."""
-    names = ("item", "tolist", "cpu", "numpy", "nonzero", "__bool__", "__int__", "__float__", "__index__")
-    usual = {name: getattr(torch.Tensor, name) for name in names}
-
-    def kernel(*args):
-        refusing = {name: getattr(torch.Tensor, name) for name in names}
-        try:
-            for name, method in usual.items():
-                setattr(torch.Tensor, name, method)
-            return whole(*args)
-        finally:
-            for name, method in refusing.items():
-                setattr(torch.Tensor, name, method)
-
-    return kernel
-
-
-@pytest.mark.parametrize("params", PARAMS, ids=["T0", "T1", "T0.7 filtered"])
-@pytest.mark.parametrize("verifier", ["coupled", "rejection"])
-@pytest.mark.parametrize("loop", [False, True], ids=["a tree", "rounds of trees"])
-def test_the_host_waits_once(params, verifier, loop, monkeypatch):
-    """Between the tables that went there and the one reading nothing asks the device for a number."""
-    kernels = replace(LIKE_A_GPU, attention=without_looking(LIKE_A_GPU.attention),
-                      indexed_attention=without_looking(LIKE_A_GPU.indexed_attention))
-    small = tiny_llama(kernels=kernels, num_key_value_heads=2, num_hidden_layers=1)
-    monkeypatch.setattr(TARGET, "kernels", kernels)
-    one = Grown(on_device=True, model=small, reviewed=loop, loop=loop)
-    assert isinstance(one.drafter, TreeRunner if loop else DeviceTree)
-    one.host.shape = WIDE
-    draft = one.draft(4, Sampler(params, verifier=verifier))
-    one.settle(draft, [], 5)
-    waited = []
-
-    def watched(run):
-        def alone(self, *args):
-            with nobody_waits(monkeypatch):
-                run(self, *args)
-
-        return alone
-
-    for kind, name in ((DeviceTree, "_pass"), (TreeRunner, "_check"), (TreeBuffers, "follow")):
-        monkeypatch.setattr(kind, name, watched(getattr(kind, name)))
-    for state in (TreeBuffers, GraphBuffers):
-        monkeypatch.setattr(state, "read", lambda state, read=state.read: waited.append(1) or read(state))
-    draft = one.draft(1 if loop else 4, Sampler(params, verifier=verifier))
-    assert draft.token_ids and waited == [1]
 
 
 def test_another_shape_needs_other_tables_but_hardly_another_graph():

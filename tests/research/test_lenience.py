@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import pytest
 import torch
 from speculation.probs import (
@@ -24,8 +22,9 @@ from speculation.probs import (
 from speculation.toy import Settling, TableModel, enumerate_exactly, total_variation
 
 from triforce_core.config import SamplingParams
+from triforce_core.research import lenience
 from triforce_core.research.cascade import HorizontalCascade, with_ngrams
-from triforce_core.research.lenience import _Lenient, lenient, lenient_probs
+from triforce_core.research.lenience import lenient, lenient_probs, verify_leniently
 from triforce_core.sampling import Sampler
 from triforce_core.speculation.drafter import Draft, NoDrafter
 from triforce_core.speculation.hierarchical import HierarchicalDrafter
@@ -83,31 +82,15 @@ def test_what_passes_a_lenient_review_has_the_law_that_goes_up(lenience):
 
 def test_the_enumeration_sees_a_lenient_review_that_tells_its_models_law(monkeypatch):
     """Lenience would be lossy if its tokens went up as if they had been reviewed strictly."""
-    honest = _Lenient.__call__
-
-    def flattered(self, draft, logits, context, sampler):
-        verdict, probs = honest(self, draft, logits, context, sampler)
+    def flattered(share, draft, logits, context, sampler):
+        verdict, probs = verify_leniently(share, draft, logits, context, sampler)
         return verdict, list(sampler.distributions(logits, context, draft.token_ids)[: len(probs)])
 
     target, retrieval, small = models()
     drafter = cascades(retrieval, small)["small model, lenient retrieval"]
     assert deviation(target, drafter, 2, PARAMS[0]) < BOUND
-    monkeypatch.setattr(_Lenient, "__call__", flattered)
+    monkeypatch.setattr(lenience, "verify_leniently", flattered)
     assert deviation(target, drafter, 2, PARAMS[0]) > 0.01
-
-
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_lenience_lets_more_pass(temperature):
-    """From every context of two tokens, so that what was written before does not matter."""
-    _, retrieval, small = models(vocabulary=12)
-    kept = []
-    for lenience in (1.0, 8.0, 100.0):
-        drafter = HierarchicalDrafter(Settling(retrieval), ModelDrafter(Settling(small)), 2, verify=lenient(lenience))
-        sampler = Sampler(SamplingParams(temperature=temperature, seed=2))
-        for context in product(range(12), repeat=2):
-            drafter.propose(list(context), 1, sampler)
-        kept.append(sum(count.accepted for count in drafter.stats().counts))
-    assert kept[0] < kept[1] < kept[2]
 
 
 @pytest.mark.parametrize("params", [PARAMS[0], SamplingParams(temperature=0.6), PARAMS[1]],

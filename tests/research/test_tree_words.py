@@ -174,32 +174,27 @@ def test_a_tree_is_no_larger_than_the_context_has_room_for(tmp_path_factory):
 
 
 def decide(*, has_draft=True, context=30_000, offloaded=False, **wanted) -> tuple[Plan, TreeSettings]:
-    found = plan(ResearchConfig(**wanted), Situation(context, has_draft, on_gpu=False, offloaded=offloaded))
+    found = plan(ResearchConfig(tree="sequoia", **wanted),
+                 Situation(context, has_draft, on_gpu=False, offloaded=offloaded))
     return found, found.trees if isinstance(found, ResearchPlan) else TreeSettings()
 
 
 def test_who_grows_and_how_much():
-    usual, trees = decide()
-    assert (trees.kind, trees.tier, trees.size) == ("off", "none", 0)
-    assert not isinstance(usual, ResearchPlan)
-    small, trees = decide(tree="sequoia")
+    small, trees = decide()
     assert (trees.tier, small.draft_model, small.lengths.gamma1) == ("draft", True, trees.depth)
-    assert small.lengths.gamma2 == usual.lengths.gamma2 and "grown by the small model" in small.why
-    middle, trees = decide(tree="sequoia", offloaded=True)
+    middle, trees = decide(offloaded=True)
     assert (trees.tier, middle.draft_model, middle.lengths.gamma2) == ("middle", False, trees.depth)
     assert trees.size == 64 and "grown by the part of the cache" in middle.why
-    assert decide(tree="sequoia", small_model="off")[1].tier == "middle"
-    alone, _ = decide(tree="specinfer", middle_cache="none", tree_size=6, tree_depth=3)
-    assert alone.lengths.gamma2 == 3 and "2 chains of 3 guesses" in alone.why
-    nobody, trees = decide(tree="sequoia", tree_tier="draft", has_draft=False)
+    assert decide(small_model="off")[1].tier == "middle"
+    nobody, trees = decide(tree_tier="draft", has_draft=False)
     assert trees.kind == "off" and "no small model to grow them" in nobody.why
-    assert decide(tree="sequoia", tree_tier="middle", context=100)[1].kind == "off"
-    assert not decide(tree="sequoia", ngram="on")[0].lookup
+    assert decide(tree_tier="middle", context=100)[1].kind == "off"
+    assert not decide(ngram="on")[0].lookup
     for offloaded, tier, most in ((True, "auto", 255), (False, "middle", 15), (False, "draft", 7)):
         grown = TreeSettings.decide(ResearchConfig(tree="sequoia", tree_tier=tier), small=True, middle=True,
                                     offloaded=offloaded, on_graphs=True)
         assert grown.size == most and (grown.size + 1) & grown.size == 0  # whole passes, the token before it included
-    assert decide(tree="sequoia", tree_size=3)[1].depth == 3
+    assert decide(tree_size=3)[1].depth == 3
     for bad in ({"tree": "oak"}, {"tree_tier": "target"}, {"tree_size": 0}, {"tree_depth": 65}):
         with pytest.raises(ConfigError, match=next(iter(bad))):
             ResearchConfig(**bad)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import pairwise, product
 
-import numpy as np
 import pytest
 import torch
 from speculation.probs import (
@@ -18,7 +17,6 @@ from speculation.probs import (
     deviation,
     models,
     ngrams,
-    one_round,
     proven_ngrams,
 )
 from speculation.toy import Settling, TableModel, enumerate_exactly, total_variation
@@ -26,8 +24,8 @@ from speculation.toy import Settling, TableModel, enumerate_exactly, total_varia
 from triforce_core.config import SamplingParams
 from triforce_core.research import tree_drafter
 from triforce_core.research.lenience import lenient
-from triforce_core.research.tree_drafter import TreeDrafter, draw_at_once, draw_one_by_one, siblings_on_tensors
-from triforce_core.research.tree_shape import TreeShape, chains, choose, sequoia
+from triforce_core.research.tree_drafter import TreeDrafter, draw_at_once, draw_one_by_one
+from triforce_core.research.tree_shape import TreeShape, choose, sequoia
 from triforce_core.research.tree_verifier import for_trees
 from triforce_core.sampling import Sampler
 from triforce_core.speculation.drafter import Drafter, NoDrafter
@@ -87,16 +85,6 @@ def test_lenience_lets_no_more_of_a_tree_pass_and_trees_stand_beside_copies(para
         assert deviation(target, drafter, 2, params) < BOUND, name
 
 
-def test_a_fourth_tier_changes_nothing():
-    target, retrieval, small = models()
-
-    def tiers():
-        between = reviewed(TableModel(3, 9, like=target, blend=0.4), grown(small, (-1, -1)), 1)
-        return reviewed(retrieval, between, 1)
-
-    assert deviation(target, tiers, 1, PARAMS[0]) < BOUND
-
-
 @pytest.mark.parametrize("params", PARAMS[:2], ids=["T1", "T0.6 top-p 0.9"])
 @pytest.mark.parametrize("masks", [EvenAfterTwo(), Leaning()], ids=["forced", "prior"])
 @pytest.mark.parametrize("start", [[0, 1], [0, 2]], ids=["free", "forced at once"])
@@ -110,19 +98,6 @@ def test_masks_and_forced_tokens_stay_lossless(params, masks, start, replacing, 
         return reviewed(retrieval, grown(small, (-1, -1), replacing=replacing), 1)
 
     assert deviation(target, tiers, 2, params, masks, start) < BOUND
-
-
-def test_more_guesses_bring_more_tokens_and_without_replacement_most():
-    """Exactly: the mean over every branch."""
-    target, _, small = models()
-
-    def mean(drafter: Drafter, gamma2: int) -> float:
-        rounds = enumerate_exactly(lambda chance: one_round(target, drafter, gamma2, PARAMS[0], chance))
-        return sum(len(tokens) * probability for tokens, probability in rounds.items())
-
-    chain = mean(ModelDrafter(Settling(small)), 2)
-    with_twins = mean(grown(small, (-1, -1, 0, 1), replacing=True), 2)
-    assert chain + 0.1 < with_twins < mean(grown(small, (-1, -1, 0, 1)), 2)
 
 
 @pytest.mark.parametrize("claimed", ["drawn independently", "drawn from the first one's leavings, which were not"])
@@ -160,26 +135,6 @@ def test_siblings_drawn_at_once_are_those_drawn_one_by_one(replacing):
     found, expected = enumerate_exactly(at_once), enumerate_exactly(one_by_one)
     assert total_variation(found, expected) < BOUND
     assert all(len(families[1]) == (2 if replacing else 1) for families in found)  # nothing is left after the first
-
-
-@pytest.mark.parametrize("replacing", [False, True], ids=["without replacement", "with"])
-def test_siblings_drawn_on_tensors_are_those_drawn_one_by_one(replacing):
-    probs = torch.tensor([[0.5, 0.3, 0.2], [0.0, 1.0, 0.0], [0.6, 0.0, 0.4]], dtype=torch.float64)
-
-    def on_tensors(chance):
-        families: list[list[int]] = [[], [], []]
-        for tokens, drawn_from in siblings_on_tensors(probs, 3, OnTensors(chance), replacing=replacing):
-            for token_probs, whole, family, token in zip(drawn_from, probs, families, tokens.tolist(), strict=True):
-                if token >= 0:
-                    left = whole if replacing else whole.index_fill(0, torch.tensor(family, dtype=torch.int64), 0.0)
-                    torch.testing.assert_close(token_probs, left / left.sum())
-                    family.append(token)
-        return tuple(map(tuple, families))
-
-    def one_by_one(chance):
-        return tuple(tuple(draw_one_by_one(row, 3, chance, replacing=replacing).token_ids) for row in probs)
-
-    assert total_variation(enumerate_exactly(on_tensors), enumerate_exactly(one_by_one)) < BOUND
 
 
 def words(target, drafter: Drafter, params: SamplingParams, gamma2: int, length: int = 160):
@@ -271,27 +226,6 @@ def test_the_programme_finds_the_best_of_all_trees(acceptance, depth):
         assert found.size <= size and found.depth <= depth
         assert found.expected_tokens(acceptance) == pytest.approx(best, abs=1e-12)
         assert list(found.parents) == sorted(found.parents)  # level by level, siblings side by side
-
-
-def test_large_trees_are_what_a_greedy_choice_gives_where_acceptance_falls_with_rank():
-    """Then a child is never worth more than its parent, nor than its older sibling: the best nodes are a tree."""
-    acceptance, size = (0.7, 0.15, 0.06, 0.03), 100
-    worth = [1.0]
-    for _ in range(20):
-        worth = sorted({*worth, *(value * p for value in worth[:size] for p in acceptance)}, reverse=True)[: 2 * size]
-    found = sequoia(acceptance, size, 20)
-    assert found.size == size
-    every = np.array([1.0])
-    level = every
-    for _ in range(20):
-        level = np.sort(np.outer(level, acceptance).ravel())[::-1][: size + 1]
-        every = np.concatenate((every, level))
-    assert found.expected_tokens(acceptance) == pytest.approx(float(np.sort(every)[::-1][: size + 1].sum()))
-
-
-def test_chains_side_by_side():
-    assert chains(3, 2).parents == (-1, -1, -1, 0, 1, 2) and chains(1, 3).parents == (-1, 0, 1)
-    assert chains(3, 2).widths == [1, 3] and sequoia((0.5,), 3, 3).widths == [1, 1, 1]
 
 
 def test_the_choice_for_a_machine_follows_its_costs():

@@ -202,14 +202,3 @@ def test_a_prior_where_passages_may_close_weighs_the_closing_mark() -> None:
     weights = np.array([0.5, 2.5, 0.0])  # the last one stands for the gaps
     state = QuoteConstraint(index, OPEN, CLOSE, prior=weights[index.sentence_of]).initial().advance(OPEN).advance(5)
     assert dict(zip(state.allowed().tolist(), state.prior().tolist(), strict=True)) == {6: 2.5, CLOSE: 0.5}
-
-
-def test_a_prior_that_prefers_nothing_adds_nothing() -> None:
-    """Whatever the number of passages that go on with a token: an even prior leaves the model's choice alone."""
-    chance = random.Random(3)
-    tokens, marks = small_document(chance)
-    index = QuoteIndex(tokens, marks)
-    state = QuoteConstraint(index, OPEN, CLOSE, prior=np.full(len(index.content), 0.7)).initial().advance(OPEN)
-    while len(state.allowed()) > 1 and state.prior() is not None:
-        assert np.allclose(state.prior(), 0.7)
-        state = state.advance(int(state.allowed()[0]))

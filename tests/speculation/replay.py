@@ -6,7 +6,7 @@ left one choice. right: how likely the full cache accepts what the retrieval tie
 before it, once for each of ``AGO``: so many tokens after its chunks were chosen. below: how likely the retrieval tier
 accepts the small model's token. At temperature 0 both are 0 or 1, above it the share of the two laws that is common to
 both (the chance of rejection sampling). sure: how sure the retrieval tier was, for each row of right (see
-``Draft.confidence``). Base64's letters are 0 to 63 of 63. ``tests.speculation.record`` makes them."""
+``Draft.confidence``). Base64's letters are 0 to 63 of 63."""
 
 from __future__ import annotations
 

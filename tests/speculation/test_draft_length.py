@@ -170,24 +170,6 @@ def test_costs_between_and_beyond_what_was_measured():
     assert Costs(9.0, ((3, 7.0),), 1.0).verifying(50) == 7.0
 
 
-def test_while_it_rests_no_round_asks_what_would_be_best(monkeypatch):
-    """The host's figures would keep the device waiting. What the next try drafts may be seen in the round before it."""
-    world, asked = World(0.05, 0.05, seed=2), []
-    made = controller(world)
-    best = Controller._best
-    monkeypatch.setattr(Controller, "_best", lambda self: asked.append(1) or best(self))
-    resting = waited = 0
-    for _ in range(200):
-        asked.clear()
-        choice = made.next()
-        quiet = not asked
-        made.learn(world.round(choice)[2])
-        resting += choice.gamma2 == 0
-        waited += choice.gamma2 == 0 and not quiet
-        assert not quiet or (choice.gamma2 == 0 and not choice.observed)
-    assert resting > 100 and waited < resting / 4
-
-
 def test_a_dear_step_between_quotations_has_to_pay():
     """Most tokens are the document's. Where steps and rows are cheap all of it is drafted; dear steps end drafts."""
     for small, ends in ((1.0, False), (16.0, True)):

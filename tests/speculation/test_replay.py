@@ -75,7 +75,7 @@ def mean(ratios: list[float]) -> float:
 @pytest.mark.parametrize(("workload", "temperature"), CELLS)
 def test_near_the_best_fixed_lengths_wherever_they_are(workload, temperature):
     """The best of 66 was chosen with knowledge of the answer, and of so few rounds partly by luck."""
-    assert best(workload, temperature) > 0.88 * chosen(workload, temperature)
+    assert best(workload, temperature) > 0.9 * chosen(workload, temperature)
 
 
 @pytest.mark.parametrize(("temperature", "share", "gain"), [(0.0, 1.0, 1.15), (0.6, 0.94, 1.05), (1.0, 0.94, 1.05)])
@@ -87,7 +87,7 @@ def test_over_five_workloads_they_beat_the_usual_lengths(temperature, share, gai
 @pytest.mark.parametrize(("workload", "temperature"), CELLS)
 def test_never_slower_than_plain_decoding_nor_much_than_the_usual_lengths(workload, temperature):
     assert chosen(workload, temperature) < MEASURED.plain / 0.97
-    assert chosen(workload, temperature) < fixed(workload, temperature, *USUAL) / 0.93
+    assert chosen(workload, temperature) < fixed(workload, temperature, *USUAL) / 0.95
 
 
 @pytest.mark.parametrize("temperature", TEMPERATURES)

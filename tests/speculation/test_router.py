@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.research.test_cascade import DOCUMENT, GREEDY, Fixed
+from tests.research.test_cascade import GREEDY, Fixed
 from tests.speculation.test_prompt_lookup import Fussy
 from triforce_core.config import SamplingParams
 from triforce_core.sampling import Sampler
@@ -90,25 +90,6 @@ def test_a_copy_has_one_of_the_given_lengths() -> None:
         drafter.settle([*context, *LONG[start : start + 2]], committed=True)
         context += LONG[start : start + 2]
     assert seen == {8} or seen == {3, 8}
-
-
-def test_short_drafts_are_not_charged_for_long_ones() -> None:
-    """Copies of a token that come true now and then stand against drafts that bring two for a token's price."""
-    drafter, context = either([*DOCUMENT, *LONG], 1, price=0.1), list(LONG)
-    for number in range(60):
-        new = [2000 + number, 10 + number % 60]
-        assert NGRAM not in round_of(drafter, context, new)
-        context += new
-    assert drafter._drafted == pytest.approx(1.0) and drafter._brought == pytest.approx(2.0)
-
-
-def test_reset_forgets_what_each_has_brought() -> None:
-    drafter, context = either(DOCUMENT, 99), list(DOCUMENT)
-    for start in range(0, 40, 2):
-        round_of(drafter, context, DOCUMENT[start : start + 2])
-        context += DOCUMENT[start : start + 2]
-    drafter.reset()
-    assert drafter.propose(context, 4, GREEDY).proposed_by("draft") == ["draft"]
 
 
 def test_where_words_are_held_to_the_document_copies_are_not_asked() -> None:

@@ -19,8 +19,8 @@ from .independent_tier import IndependentTier
 
 
 class HorizontalCascade(Drafter):
-    """``first`` writes what it is asked for and ``then``, the cheaper, goes on with up to ``more`` tokens; where
-    ``then`` expects to be right more often than ``first`` was, it writes alone.
+    """Let ``first`` write what is asked for and ``then``, the cheaper, go on with up to ``more`` tokens; where ``then``
+    expects to be right more often than ``first`` was, it writes alone.
 
     Each token keeps the distribution that its writer drew it from, so a verifier need not know."""
 
@@ -33,7 +33,7 @@ class HorizontalCascade(Drafter):
     def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
         self._open = None
         early = Draft()
-        # Whoever else goes on cannot tell before it drafts.
+        # No other drafter knows before it drafts.
         expected = self.then.rate(context, proven=False) if isinstance(self.then, PromptLookupDrafter) else 0.0
         if expected > self._estimator.rate(0):
             late = self.then.propose(context, max(num_draft_tokens, self._more), sampler)
@@ -66,8 +66,9 @@ class HorizontalCascade(Drafter):
 
 def with_ngrams(small: ModelOnCache | None, index: TextIndex, more: int,
                 verify: Verifier = verify_tokens) -> Drafter:
-    """N-grams alone, or: the small model reviews them in one pass and goes on from there, and up to ``more`` that it
-    has not seen follow its draft, or take its place. What it knows is near; the document's far end is theirs."""
+    """Return n-grams alone, or reviewed by the small model in one pass, which goes on from there.
+
+    Up to ``more`` that it has not seen follow its draft, or take its place."""
     if small is None:
         return PromptLookupDrafter(index)
     reviewed = IndependentTier(small, PromptLookupDrafter(index), MOST_COPIED, tier="draft", verify=verify)

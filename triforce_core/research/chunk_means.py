@@ -84,10 +84,10 @@ class MeansPipeline(Pipeline):
         super().__init__(loaded, full, plan, observer, parts)
         self._queries, self._means = observer, ChunkMeans(full.cache, plan.chunk_size)
 
-    def overlap(self, told: Callable[[Tensor], None]) -> None:
+    def overlap(self, see: Callable[[Tensor], None]) -> None:
         """Show the mass, and choose nothing ahead: means are of what is committed."""
         if self.observer.latest is not None:
-            told(self.observer.latest)
+            see(self.observer.latest)
 
     def _scores(self) -> Tensor | None:
         if self.observer.latest is None:

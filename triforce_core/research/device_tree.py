@@ -19,16 +19,15 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ..device.streams import StageClock
 from ..model.graphs import Capture, DeviceSlots
 from ..sampling import Sampler, SamplingKind
-from ..speculation.drafter import Draft, Drafter, DraftStats
+from ..speculation.drafter import Draft
 from ..speculation.graph_runner import (
     PARAMETERS,
     REREAD,
-    CapturedParts,
     GraphBuffers,
     GraphModel,
+    OnDevice,
     SentNumbers,
     sampling_numbers,
 )
@@ -156,23 +155,18 @@ def branch(graphed: GraphModel, token_ids: Tensor, start: Tensor, steps: Tensor,
     return graphed.model.forward_on_device(token_ids, start[:1] + steps, place, len(token_ids))
 
 
-class DeviceTree(Drafter):
-    """Take the place of the drafter that is given, on the same model and cache.
+class DeviceTree(OnDevice):
+    """Grow trees; the host's drafter still does where the context ends, and learns which shape is best."""
 
-    That one still writes where masks are at work (verbatim quoting) and where the context ends, and learns which shape
-    is best."""
+    host: TreeDrafter
 
     def __init__(self, host: TreeDrafter, capture: Callable[[], Capture] | None = None,
                  same: Callable[[Tensor], Tensor] | None = None) -> None:
-        """capture, same: as for ``GraphRunner``."""
-        self.host, self.tier = host, host.tier
+        super().__init__(host, host.tier, host.model.device, capture, same)
         self.graphed = GraphModel(host.model, 1 if host.follows else REREAD)
-        self.captured, self._same = CapturedParts(capture), same
         self._state: TreeBuffers | None = None
         self._plans: dict[int, TreePlan] = {}  # of ``_shape``, by levels
         self._shape: object = None
-        self._clock = StageClock(host.model.device)
-        self._passes = 0
 
     @torch.inference_mode()
     def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
@@ -190,7 +184,7 @@ class DeviceTree(Drafter):
         self._clock.start()
         self.grow(state, grown, sampler.kind)
         self._clock.mark(self.tier)
-        self._passes += len(grown.passes)
+        self._passes[self.tier] += len(grown.passes)
         tokens = state.read()  # the only wait
         draft = self._draft(state, grown, tokens, sampler)
         self._stage(context, grown, tokens)
@@ -245,8 +239,7 @@ class DeviceTree(Drafter):
                                         replacing=self.host.replacing)
             for rank, (tokens, probs) in enumerate(drawn):
                 state.put(targets[rank], tokens, probs)
-        if self._same is not None and not kind.greedy:
-            self._same(state.tokens)
+        self._agree(kind, state.tokens)
         state.end_pass()
 
     def _draft(self, state: TreeBuffers, grown: TreePlan, tokens: Sequence[int], sampler: Sampler) -> Draft:
@@ -269,14 +262,3 @@ class DeviceTree(Drafter):
         self.host.growing.grown_elsewhere(
             [*pending, *(tokens[node] for node in grown.run)],
             [*range(before - 1, root), *(slot[grown.parents[node]] for node in grown.run)])
-
-    def settle(self, context: Sequence[int], *, committed: bool) -> None:
-        self.host.settle(context, committed=committed)
-
-    def reset(self) -> None:
-        self.host.reset()
-
-    def stats(self) -> DraftStats:
-        mine = DraftStats(milliseconds=self._clock.read(), passes={self.tier: self._passes})
-        self._passes = 0
-        return self.host.stats() + mine

@@ -16,6 +16,7 @@ only: siblings are reviewed strictly.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -29,28 +30,24 @@ from ..speculation.verifier import Verified, Verifier, agree, drafted_probs, tes
 
 
 def lenient(lenience: float) -> Verifier:
-    """A tier's own way to verify, the exact one up to 1.0. What its tokens then have as probabilities goes up."""
-    return _Lenient(lenience) if lenience > 1.0 else verify_tokens
+    """Return a tier's own way to verify, the exact one up to 1.0."""
+    return partial(verify_leniently, lenience) if lenience > 1.0 else verify_tokens
 
 
-class _Lenient:
-    def __init__(self, lenience: float) -> None:
-        self._lenience = lenience
-
-    def __call__(self, draft: Draft, logits: Tensor, context: Sequence[int], sampler: Sampler) -> Verified:
-        drafted = torch.tensor(draft.token_ids, dtype=torch.int64, device=logits.device)
-        if sampler.coupled:
-            drawn = torch.tensor(sampler.draws(logits, context, draft.token_ids), device=logits.device)
-            draws = lenient_draws(drafted, drawn, logits, self._lenience)
-            verdict = agree(draft, sampler.same(draws.tolist()))
-            return verdict, [None] * len(verdict.token_ids)
-        target = sampler.distributions(logits, context, draft.token_ids)
-        target = lenient_probs(drafted_probs(drafted, draft.probs, target), target, self._lenience)
-        return tested(draft, target, sampler)
+def verify_leniently(lenience: float, draft: Draft, logits: Tensor, context: Sequence[int],
+                     sampler: Sampler) -> Verified:
+    """Return the verdict and s of each of its tokens, which goes up as its probabilities."""
+    drafted = torch.tensor(draft.token_ids, dtype=torch.int64, device=logits.device)
+    if sampler.coupled:
+        drawn = torch.tensor(sampler.draws(logits, context, draft.token_ids), device=logits.device)
+        verdict = agree(draft, sampler.same(lenient_draws(drafted, drawn, logits, lenience).tolist()))
+        return verdict, [None] * len(verdict.token_ids)
+    target = sampler.distributions(logits, context, draft.token_ids)
+    return tested(draft, lenient_probs(drafted_probs(drafted, draft.probs, target), target, lenience), sampler)
 
 
 class LenientRunner(GraphRunner):
-    """A ``GraphRunner`` whose intermediate verifier is lenient."""
+    """Run rounds on the device with a lenient intermediate verifier."""
 
     def __init__(self, host: HierarchicalDrafter, lenience: float, capture: Callable[[], Capture] | None = None,
                  same: Callable[[Tensor], Tensor] | None = None) -> None:
@@ -64,12 +61,12 @@ class LenientRunner(GraphRunner):
         return lenient_probs(state.draft_probs, probs, self._lenience) if self._gamma else probs
 
     def _agree(self, kind: SamplingKind, numbers: Tensor) -> Tensor:
-        """Of greedy choices too: a running sum has its part in them."""
+        """Agree on greedy choices too: a running sum has its part in them."""
         return numbers if self._same is None else self._same(numbers)
 
 
 def lenient_probs(drafted: Tensor, target: Tensor, lenience: float) -> Tensor:
-    """s of each position, [n + 1, V]: drafted [n, V] is q, target [n + 1, V] is p; behind the draft it stays p."""
+    """Return s of each position, [n + 1, V]: drafted [n, V] is q, target [n + 1, V] is p, and s behind the draft."""
     p = target[:-1]
     passed = torch.minimum(drafted, lenience * p)
     residual = (p - drafted).clamp_min(0.0)
@@ -78,9 +75,9 @@ def lenient_probs(drafted: Tensor, target: Tensor, lenience: float) -> Tensor:
 
 
 def lenient_draws(token_ids: Tensor, own_draws: Tensor, logits: Tensor, lenience: float) -> Tensor:
-    """Where each position is drawn from noise that all tiers share, there is no distribution to be true to: a drafted
-    token is taken for the reviewer's own draw where it is likely enough, p(x) > 1 / l at temperature 1.
+    """Return int64 [n + 1]: own_draws [n + 1], but token_ids [n] where they are likely enough by logits [n + 1, V].
 
-    token_ids [n], own_draws [n + 1], logits [n + 1, V] -> int64 [n + 1]."""
+    Where noise that all tiers share decides, there is no distribution to be true to: a drafted token is taken for the
+    reviewer's own draw where p(x) > 1 / l at temperature 1."""
     likely = logits[:-1].float().softmax(-1).gather(1, token_ids[:, None]).squeeze(1) * lenience > 1.0
     return torch.cat((torch.where(likely, token_ids, own_draws[:-1]), own_draws[-1:]))

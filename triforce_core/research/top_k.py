@@ -22,7 +22,7 @@ from ..model import Llama
 
 
 class TopKCache(SharedBufferCache):
-    """All that ``full`` has committed, for a model that attends the best of it (``attending_best``)."""
+    """Hold all that ``full`` has committed, for a model that attends the best of it (``attending_best``)."""
 
     chooses_ahead = False
     capturable = False  # the kernels that take a length on the device know no such rule
@@ -59,7 +59,7 @@ def _attention(budget: int, queries: Tensor, keys: Tensor, values: Tensor, lengt
 
 def top_k_attention(queries: Tensor, keys: Tensor, values: Tensor, length: int, staged_mask: Tensor | None,
                     top_k: int) -> Tensor:
-    """``attention`` in which each query head of each row attends only the ``top_k`` slots that it scores highest."""
+    """Attend, for each query head of each row, only the ``top_k`` slots that it scores highest."""
     n, num_heads, dim = queries.shape
     probs = probabilities(queries, keys, length, staged_mask, n)
     best = probs.topk(min(top_k, length), dim=-1, sorted=False)

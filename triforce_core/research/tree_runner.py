@@ -11,7 +11,6 @@ drafted tokens the last of N stands for none. D levels at most, K siblings.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -19,13 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..device.streams import StageClock
-from ..events import TierCount
 from ..model.graphs import Capture
 from ..sampling import Sampler, SamplingKind
 from ..speculation import tree
-from ..speculation.drafter import Draft, Drafter, DraftStats
-from ..speculation.graph_runner import REREAD, CapturedParts, GraphBuffers, GraphModel, Written
+from ..speculation.drafter import Draft
+from ..speculation.graph_runner import REREAD, GraphBuffers, GraphModel, OnDevice, Written
 from ..speculation.hierarchical import HierarchicalDrafter
 from .device_tree import DeviceTree, TreeBuffers, branch
 from .tree_schedule import Bounds, TreePlan
@@ -89,23 +86,20 @@ class TreeTables:
                              self.older)
 
 
-class TreeRunner(Drafter):
-    """Take the place of the drafter that is given, on the same models and caches.
+class TreeRunner(OnDevice):
+    """Run rounds of the small model's trees and their review."""
 
-    That one still writes where masks are at work (verbatim quoting)."""
+    host: HierarchicalDrafter
 
     def __init__(self, host: HierarchicalDrafter, capture: Callable[[], Capture] | None = None,
                  same: Callable[[Tensor], Tensor] | None = None) -> None:
-        """host: over a ``DeviceTree``. capture, same: as for ``GraphRunner``."""
+        """host: over a ``DeviceTree``."""
         assert isinstance(host.drafter, DeviceTree)
-        self.host, self.trees, self.tier = host, host.drafter, host.tier
-        self._intermediate = GraphModel(host.model, 1)
-        self._captured, self._same = CapturedParts(capture), same
+        super().__init__(host, host.drafter.tier, host.model.device, capture, same)
+        self.trees, self._intermediate = host.drafter, GraphModel(host.model, 1)
         self._state: GraphBuffers | None = None
         self._tables: TreeTables | None = None
         self._history = torch.empty(0)  # int64 [rounds, 2, N]: drafted tokens, and which were kept
-        self._clock = StageClock(host.model.device)
-        self._counts: Counter[str] = Counter()
 
     @torch.inference_mode()
     def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
@@ -150,11 +144,11 @@ class TreeRunner(Drafter):
         grown_in.load(grown)
         tables.load(grown)
         state.write(context, starts, sampler, room)
-        self._captured.at(state, tables, grown_in, *self.trees.graphed.places, *self._intermediate.places)
+        self.captured.at(state, tables, grown_in, *self.trees.graphed.places, *self._intermediate.places)
         grown_in.follow(state, kind)
         fresh = self.trees.capture(grown_in, grown, kind)
         for key, part in self._parts(state, grown_in, grown, kind):
-            fresh |= self._captured.capture(key, part)
+            fresh |= self.captured.capture(key, part)
         if fresh:
             state.rewrite()  # capturing has run a round
         return state
@@ -168,10 +162,10 @@ class TreeRunner(Drafter):
 
     def _round(self, state: GraphBuffers, grown_in: TreeBuffers, grown: TreePlan, kind: SamplingKind) -> None:
         follow, check = self._parts(state, grown_in, grown, kind)
-        self._captured.run(*follow)
+        self.captured.run(*follow)
         self.trees.grow(grown_in, grown, kind)
         self._clock.mark(self.trees.tier)
-        self._captured.run(*check)
+        self.captured.run(*check)
         self._clock.mark(self.tier)
 
     def _check(self, state: GraphBuffers, grown_in: TreeBuffers, kind: SamplingKind, ranks: int) -> None:
@@ -195,8 +189,7 @@ class TreeRunner(Drafter):
             path, row = shape.walk(decided)
             token = chance.pick(residuals.index_select(0, row)[0])
         verdict = torch.cat((path.long(), row, token))
-        if self._same is not None and not kind.greedy:
-            verdict = self._same(verdict)
+        verdict = self._agree(kind, verdict)
         path, row, token = verdict[:-2], verdict[-2:-1], verdict[-1:]
         self._history.index_copy_(0, state.round, torch.stack((drafted, path))[None])
         accepted = path.sum(0, keepdim=True)
@@ -221,8 +214,7 @@ class TreeRunner(Drafter):
 
     def _learn(self, written: Written, grown: TreePlan, sampler: Sampler) -> list[int]:
         """Learn what became of each round's tree; return what was kept of the last one."""
-        self._counts.update(rounds=written.rounds, passes=written.rounds * len(grown.passes), tested=written.tested,
-                            accepted=written.accepted)
+        self._count(written, written.rounds * len(grown.passes))
         at, n, kept = 0, len(grown.parents), []
         for drafted, path in self._history[: written.rounds].tolist():
             kept = [node for node in range(n) if path[node]]
@@ -232,15 +224,3 @@ class TreeRunner(Drafter):
             self.trees.host.learn(written.token_ids[at : at + len(kept) + 1], draft)
             at += len(kept) + 1
         return kept
-
-    def settle(self, context: Sequence[int], *, committed: bool) -> None:
-        self.host.settle(context, committed=committed)
-
-    def reset(self) -> None:
-        self.host.reset()
-
-    def stats(self) -> DraftStats:
-        known, self._counts = self._counts, Counter()
-        counts = (TierCount(self.trees.tier, known["tested"], known["accepted"]),) if known["tested"] else ()
-        passes = {self.tier: known["rounds"], self.trees.tier: known["passes"]}
-        return self.host.stats() + DraftStats(counts, self._clock.read(), passes)

@@ -19,7 +19,7 @@ from ..speculation import tree
 
 @dataclass(frozen=True)
 class TreeShape:
-    """Which drafted tokens follow which (see ``tree``), level by level, the tokens of a level family by family."""
+    """Hold which drafted tokens follow which (see ``tree``), level by level, the tokens of a level family by family."""
 
     parents: tuple[int, ...]
 
@@ -33,7 +33,7 @@ class TreeShape:
 
     @cached_property
     def widths(self) -> list[int]:
-        """Rows of each drafting pass: the tokens of a level that have children, the context's end first."""
+        """Return the rows of each drafting pass: the tokens of a level that have children, the context's end first."""
         depths = [0, *(depth + 1 for depth in tree.depths(self.parents))]
         inner = [depth for depth, children in zip(depths, self.families, strict=True) if children]
         return [inner.count(depth) for depth in range(max(inner, default=-1) + 1)]
@@ -43,7 +43,7 @@ class TreeShape:
         return len(self.widths)
 
     def expected_tokens(self, acceptance: Sequence[float]) -> float:
-        """Per verification; siblings beyond ``acceptance`` are worth nothing."""
+        """Return the tokens per verification; siblings beyond ``acceptance`` are worth nothing."""
         values = [1.0]
         for parent, rank in zip(self.parents, tree.ranks(self.parents), strict=True):
             values.append(values[parent + 1] * (acceptance[rank] if rank < len(acceptance) else 0.0))
@@ -51,18 +51,18 @@ class TreeShape:
 
 
 def chains(count: int, depth: int) -> TreeShape:
-    """SpecInfer's: so many chains side by side (arXiv 2305.09781; the comparison in Sequoia's figures)."""
+    """Return so many chains side by side, as SpecInfer (arXiv 2305.09781; the comparison in Sequoia's figures)."""
     return TreeShape((*[-1] * count, *range(count * (depth - 1))))
 
 
 def sequoia(acceptance: Sequence[float], size: int, depth: int) -> TreeShape:
-    """The best tree of at most ``size`` drafted tokens on at most ``depth`` levels."""
+    """Return the best tree of at most ``size`` drafted tokens on at most ``depth`` levels."""
     return _Programme.of(tuple(acceptance), size, depth).shape(size, depth)
 
 
 @dataclass(frozen=True)
 class TreeChoice:
-    """A tree for a machine. cost: of a round with it, in the unit of the costs given."""
+    """Hold a tree for a machine. cost: of a round with it, in the unit of the costs given."""
 
     shape: TreeShape
     expected_tokens: float
@@ -71,9 +71,10 @@ class TreeChoice:
 
 def choose(acceptance: Sequence[float], verify: Callable[[int], float], draft: Callable[[int], float], *,
            sizes: Sequence[int], depths: Sequence[int]) -> TreeChoice:
-    """The tree with the most expected tokens per cost. verify, draft: what a verification and a drafting pass of so
-    many rows cost, measured. sizes, depths: drafted tokens and levels to choose from; drafting nothing is always one.
-    """
+    """Return the tree with the most expected tokens per cost.
+
+    verify, draft: cost of a verification and a drafting pass of so many rows. sizes, depths: drafted tokens and levels
+    to choose from; drafting nothing is always one."""
     best = TreeChoice(TreeShape(()), 1.0, verify(1))
     programme = _Programme.of(tuple(acceptance), max(sizes), max(depths))
     for size in sizes:
@@ -86,7 +87,9 @@ def choose(acceptance: Sequence[float], verify: Callable[[int], float], draft: C
 
 
 class _Programme:
-    """``_values[d][N]``: the worth of the best tree of exactly N nodes on at most d levels, -inf where there is none;
+    """Hold Sequoia's tables.
+
+    ``_values[d][N]``: the worth of the best tree of exactly N nodes on at most d levels, -inf where there is none;
     ``_last[d][b][N]``: nodes under the last of its b children; ``_children[d][N]``: b."""
 
     def __init__(self, acceptance: tuple[float, ...], size: int, depth: int) -> None:

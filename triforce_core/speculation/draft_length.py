@@ -28,7 +28,7 @@ _TRUST, _TRIED = 8.0, 6.0  # tests that an assumption counts for; that all befor
 _SLACK, _SURE = 2.5, 1.1  # tokens of plain decoding lost, after which drafts must promise so many times its rate
 _TRYING, _RESTS, _CONVINCED = 0.02, (4, 100), 3  # share of time for tries; rounds between two; gains that end a rest
 _BEHIND, _SHORT, _CERTAIN = 0.05, 20, 0.97  # share of an answer's time, of so many tokens at least, that may be lost
-_FARTHER = 2.0  # times what drafts have held lately that a sure draft may reach
+_BEYOND, _FARTHER = 1.5, 2.0  # times the best length, and what drafts have held lately, that a sure draft may reach
 # In passes of one row: the most that the widest pass and a step may take for quotations to be drafted whole.
 _CHEAP_ROWS, _CHEAP_STEP = 1.5, 0.5
 
@@ -284,6 +284,6 @@ class Controller:
 
         # Confidence alone promises too much: what was never seen to hold may take as long as a full pass, if in vain.
         per_row = self._time(1.0 / (tokens * each), 2.0) - self._time(0.0, 1.0)
-        reach = max(length, self._plain / per_row, _FARTHER * max(self._held))
+        reach = max(_BEYOND * length, self._plain / per_row, _FARTHER * max(self._held))
         gamma2s = self._candidates.gamma2s
         return Selection(min(max(gamma2s), max(min(gamma2s), int(reach))), True, self._candidates.most, keep_going)

@@ -15,7 +15,6 @@ context's last one: step 0 is that token, step i the i-th token that is written 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -282,19 +281,55 @@ class GraphBuffers(SentNumbers):
         self._tally[_LAST:].copy_(accepted)
 
 
-class GraphRunner(Drafter):
+class OnDevice(Drafter):
     """Take the place of the drafter that is given, on the same models and caches.
 
     That one still writes where masks are at work (verbatim quoting): which tokens may follow is looked up on the host
     there, token by token."""
 
+    def __init__(self, host: Drafter, below: str, device: torch.device, capture: Callable[[], Capture] | None,
+                 same: Callable[[Tensor], Tensor] | None) -> None:
+        """below: the tier that writes first. capture: see ``CapturedParts``. same: where several devices take every
+        step together, gives them the first one's numbers, in place (greedy choices need it not)."""
+        self.host, self.tier, self._below = host, host.tier, below
+        self.captured, self._same = CapturedParts(capture), same
+        self._clock = StageClock(device)
+        self._tested = self._accepted = 0  # tokens of the tier below
+        self._passes = dict.fromkeys((below, host.tier), 0)
+
+    def _count(self, written: Written, passes: int) -> None:
+        """Count what was written. passes: of the tier below; the other makes one a round."""
+        self._tested += written.tested
+        self._accepted += written.accepted
+        self._passes[self._below] += passes
+        if self.tier != self._below:
+            self._passes[self.tier] += written.rounds
+
+    def _agree(self, kind: SamplingKind, numbers: Tensor) -> Tensor:
+        return numbers if self._same is None or kind.greedy else self._same(numbers)
+
+    def settle(self, context: Sequence[int], *, committed: bool) -> None:
+        self.host.settle(context, committed=committed)
+
+    def reset(self) -> None:
+        self.host.reset()
+
+    def stats(self) -> DraftStats:
+        counts = (TierCount(self._below, self._tested, self._accepted),) if self._tested else ()
+        mine = DraftStats(counts, self._clock.read(), self._passes)
+        self._tested = self._accepted = 0
+        self._passes = dict.fromkeys(self._passes, 0)
+        return self.host.stats() + mine
+
+
+class GraphRunner(OnDevice):
+    """Run rounds of the small model's chains and their review, or the small model alone."""
+
     runs_on_graphs = True
+    host: HierarchicalDrafter | ModelDrafter
 
     def __init__(self, host: HierarchicalDrafter | ModelDrafter, capture: Callable[[], Capture] | None = None,
                  same: Callable[[Tensor], Tensor] | None = None) -> None:
-        """capture: see ``CapturedParts``. same: where several devices take every step together, gives them the first
-        one's numbers, in place (greedy choices need it not)."""
-        self.host, self.tier = host, host.tier
         self._small: GraphModel | None = None
         self._intermediate: GraphModel | None = None
         self._gamma = 1  # tokens the small model drafts per round; alone it writes round after round
@@ -304,20 +339,14 @@ class GraphRunner(Drafter):
             self._gamma = host.gamma1 if isinstance(small, ModelDrafter) else 0
         if isinstance(small, ModelDrafter) and self._gamma:
             self._small = GraphModel(small.model, REREAD)
-        self._below = small.tier if self._small else host.tier
-        self._captured, self._same = CapturedParts(capture), same
+        super().__init__(host, small.tier if self._small else host.tier, host.model.device, capture, same)
+        # Rounds of the small model alone are over before they could be read.
+        self.gives_confidence = self._intermediate is not None
         self._state: GraphBuffers | None = None
-        self._clock = StageClock(host.model.device)
-        self._counts: Counter[str] = Counter()
 
     @property
     def _graphed(self) -> list[GraphModel]:
         return [graphed for graphed in (self._small, self._intermediate) if graphed is not None]
-
-    @property
-    def gives_confidence(self) -> bool:  # type: ignore[override]
-        """Return whether rounds can be read before the next: those of the small model alone are over too soon."""
-        return self._intermediate is not None
 
     def configure(self, keep_going: KeepGoing | None) -> None:
         self.host.configure(keep_going)
@@ -336,7 +365,7 @@ class GraphRunner(Drafter):
             written = self._all(state, sampler, wanted)
         else:
             written = self._while_it_pays(state, sampler, wanted, keep_going)
-        self._counts.update(rounds=written.rounds, tested=written.tested, accepted=written.accepted)
+        self._count(written, written.rounds * max(1, self._gamma))
         emitted, last = written.token_ids, written.last
         if self._small is not None:
             # Its last drafted token has not been through it; nor has what the other tier wrote.
@@ -384,19 +413,19 @@ class GraphRunner(Drafter):
         if self._state is None or not self._state.holds(room):
             self._state = GraphBuffers(room, self._gamma, vocabulary, self.host.model.device)
         state = self._state
-        self._captured.at(state, *(place for graphed in self._graphed for place in graphed.places))
+        self.captured.at(state, *(place for graphed in self._graphed for place in graphed.places))
         state.write(context, starts, sampler, room)
         return state
 
     @torch.inference_mode()
     def prepare(self, context: Sequence[int], num_draft_tokens: int, samplers: Sequence[Sampler]) -> None:
         wanted = self._most(num_draft_tokens)
-        if not self._captured.captures or wanted < 1 or len(context) < REREAD:
+        if not self.captured.captures or wanted < 1 or len(context) < REREAD:
             return
         for sampler in samplers:
             state = self._begin(context, wanted, sampler)
             for number, part in enumerate(self._parts):
-                self._captured.capture((sampler.kind, number), partial(part, state, sampler.kind))
+                self.captured.capture((sampler.kind, number), partial(part, state, sampler.kind))
         self.host.settle(context, committed=False)  # what was begun behind the context
 
     @property
@@ -406,7 +435,7 @@ class GraphRunner(Drafter):
 
     def _round(self, state: GraphBuffers, kind: SamplingKind) -> None:
         for number, part in enumerate(self._parts):
-            self._captured.run((kind, number), partial(part, state, kind))
+            self.captured.run((kind, number), partial(part, state, kind))
             self._clock.mark(self.tier if part == self._check else self._below)
 
     def _draft(self, state: GraphBuffers, kind: SamplingKind) -> None:
@@ -457,20 +486,3 @@ class GraphRunner(Drafter):
     def target(self, probs: Tensor, state: GraphBuffers) -> Tensor:
         """Return what the chain is tested against and what its tokens then have as probabilities: [g + 1, V]."""
         return probs
-
-    def _agree(self, kind: SamplingKind, numbers: Tensor) -> Tensor:
-        return numbers if self._same is None or kind.greedy else self._same(numbers)
-
-    def settle(self, context: Sequence[int], *, committed: bool) -> None:
-        self.host.settle(context, committed=committed)
-
-    def reset(self) -> None:
-        self.host.reset()
-
-    def stats(self) -> DraftStats:
-        known, self._counts = self._counts, Counter()
-        counts = (TierCount(self._below, known["tested"], known["accepted"]),) if known["tested"] else ()
-        passes = {self._below: known["rounds"] * self._gamma}
-        if self._intermediate is not None:
-            passes[self.tier] = known["rounds"]
-        return self.host.stats() + DraftStats(counts, self._clock.read(), passes)

@@ -31,7 +31,7 @@ _UNHEARD = 8
 
 
 class Match(NamedTuple):
-    """The longest suffix of what was read that stands in the text. end: behind its earliest occurrence."""
+    """Hold the longest suffix of what was read that stands in the text. end: behind its earliest occurrence."""
 
     state: int
     length: int
@@ -39,7 +39,7 @@ class Match(NamedTuple):
 
 
 class _Undo(NamedTuple):
-    """The changes to older states by one token. moved: (state, where its step led); relinked: likewise of a link."""
+    """Hold one token's changes of older states. moved: (state, where its step led); relinked: likewise of a link."""
 
     num_states: int
     last: int
@@ -355,6 +355,7 @@ class Router(Drafter):
         self.first, self.copies, self.tier = first, copies, first.tier
         self._most, self._price, self._lengths = most, price, sorted(lengths)
         self._coupled_only = coupled_only
+        self.gives_confidence, self.runs_on_graphs = first.gives_confidence, first.runs_on_graphs
         self._first_rests = self._copies_rest = False
         self._forget()
 
@@ -367,14 +368,6 @@ class Router(Drafter):
         """Return how many tokens to ask for. 0 given: ``first`` rests, a copy that is proven is made all the same."""
         self._first_rests = not num_draft_tokens
         return num_draft_tokens or self._most
-
-    @property
-    def gives_confidence(self) -> bool:  # type: ignore[override]
-        return self.first.gives_confidence
-
-    @property
-    def runs_on_graphs(self) -> bool:  # type: ignore[override]
-        return self.first.runs_on_graphs
 
     def configure(self, keep_going: KeepGoing | None) -> None:
         self.first.configure(keep_going)
