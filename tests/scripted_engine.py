@@ -26,7 +26,7 @@ from triforce_core.config import BUILTIN, EngineConfig, SamplingParams, Speculat
 from triforce_core.documents.document import Document
 from triforce_core.errors import ConfigError, EngineDiedError, NotEnoughMemoryError
 from triforce_core.metrics import answer_stats, page_shares
-from triforce_core.worker.status import EngineState, EngineStatus
+from triforce_core.worker.protocol import EngineState, EngineStatus
 
 Fault = Literal["", "crash", "hang", "memory"]
 OPENING = "This is the scripted engine: it quotes the document and understands nothing. "

@@ -24,7 +24,7 @@ from random import Random
 from training.text import each_record
 from triforce_core.assets import BUILTIN_FOLDER, WORDS_FOLDER
 from triforce_core.documents.sentences import SentenceRules
-from triforce_core.prompt.typography import ascii_typography
+from triforce_core.prompt.builder import ascii_typography
 
 ARTICLE = "article"  # the kind of all questions of qa-train
 LONGEST_TEXT = 400_000  # characters; of a longer book the stretch around its questions

@@ -18,7 +18,7 @@ from training.question_sets import AskedDocument, article_documents, left_out
 from training.text import each_record
 from triforce_core.evidence.question_words import WORD
 from triforce_core.evidence.word_vectors import Stems
-from triforce_core.prompt.typography import ascii_typography
+from triforce_core.prompt.builder import ascii_typography
 
 TEXTS = ("prose-train", "books-train")  # of the first corpus
 MORE_TEXTS = ("reports-train", "reference-train")  # of the second

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -13,6 +15,7 @@ Auto = Literal["auto"]
 BUILTIN = "builtin"
 READINGS, MEASUREMENTS = "readings", "measurements"  # folders in the app's cache, for the page and the command line
 KV_KINDS = ("auto", "same", "int8", "int4")
+FOR_QUOTES = ("snowballstemmer", "wordllama")  # packages that models which quote find sentences with
 _REPO_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
@@ -191,3 +194,13 @@ class SpeculationConfig:
         check_whole("refresh_every", self.refresh_every, 1, 100_000)
         check_whole("sinks", self.sinks, 0, 4096, auto=False)
         check_whole("window", self.window, 16, 1_048_576)
+
+
+def require(packages: Sequence[str], what: str) -> None:
+    """Raise ConfigError where a package is not installed, before the work begins that needs it. what: the beginning of
+    its sentence."""
+    missing = [name for name in packages if find_spec(name) is None]
+    if missing:
+        raise ConfigError(f"{what} needs {' and '.join(missing)}, not installed here",
+                          remedy=f"Run pip install {' '.join(missing)}") from ModuleNotFoundError(
+                              f"No module named {missing[0]!r}", name=missing[0])

@@ -11,7 +11,7 @@ from triforce_core.documents.readers.source import Raw, RawPage
 from triforce_core.documents.reflow import strip_running_lines
 from triforce_core.documents.sections import split_sections
 from triforce_core.documents.sentences import SentenceRules
-from triforce_core.prompt.typography import ascii_typography, spelt_letters
+from triforce_core.prompt.builder import ascii_typography, spelt_letters
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from engine.tiny import document
 from training.export import export
 from triforce_core import packages
 from triforce_core.assets import BUILTIN_FOLDER
-from triforce_core.config import EngineConfig, SamplingParams
+from triforce_core.config import FOR_QUOTES, EngineConfig, SamplingParams
 from triforce_core.documents.document import Document, Page
 from triforce_core.engine.engine import Engine
 from triforce_core.errors import ConfigError
@@ -22,7 +22,6 @@ from triforce_core.events import DocumentOpened, QuoteEvent
 from triforce_core.evidence.answering import NOT_FOUND
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.model import load_model
-from triforce_core.packages import FOR_QUOTES
 from triforce_core.research.engine import ResearchEngine
 from triforce_core.research.settings import ResearchConfig
 

@@ -18,8 +18,7 @@ from triforce_core.documents.document import Document, Page
 from triforce_core.engine.engine import Engine
 from triforce_core.engine.quoting import QuoteReport, Quoting
 from triforce_core.events import Finished, QuoteEvent
-from triforce_core.prompt.builder import DocumentPrompt, PromptBuilder, QuoteFormat
-from triforce_core.prompt.typography import ascii_typography
+from triforce_core.prompt.builder import DocumentPrompt, PromptBuilder, QuoteFormat, ascii_typography
 from triforce_core.sampling.quote_matcher import Mark, QuoteConstraint
 from triforce_core.tokenizer import Tokenizer
 

@@ -14,8 +14,7 @@ from triforce_core.assets import BUILTIN_FOLDER
 from triforce_core.documents.document import Document, Page
 from triforce_core.engine.quoting import Quoting
 from triforce_core.errors import ConfigError, UnsupportedModelError
-from triforce_core.prompt.builder import DocumentPrompt, PromptBuilder
-from triforce_core.prompt.typography import ascii_typography
+from triforce_core.prompt.builder import DocumentPrompt, PromptBuilder, ascii_typography
 from triforce_core.sampling.quote_matcher import Mark, QuoteConstraint, QuoteState
 from triforce_core.tokenizer import Tokenizer
 

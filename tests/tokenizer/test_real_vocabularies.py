@@ -13,7 +13,7 @@ from tests.gguf_vocabularies import folder
 from triforce_core.documents.sentences import SentenceRules
 from triforce_core.errors import UnsupportedModelError
 from triforce_core.gguf import open_gguf
-from triforce_core.prompt.chat_layout import ChatLayout
+from triforce_core.prompt.layout import ChatLayout
 from triforce_core.tokenizer.chat_template import ChatTemplate
 from triforce_core.tokenizer.gguf_vocabulary import open_vocabulary
 

@@ -12,7 +12,7 @@ from little_books import wait_for
 
 from tests.scripted_engine import EngineScript, ScriptedEngine
 from triforce_core import Document, DocumentFit, EngineConfig, PrefillProgress, SamplingParams, SpeculationConfig, Turn
-from triforce_core.worker.status import EngineStatus
+from triforce_core.worker.protocol import EngineStatus
 
 INSTANTLY = 1e9
 

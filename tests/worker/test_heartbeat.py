@@ -14,8 +14,8 @@ from triforce_core.config import EngineConfig
 from triforce_core.documents.document import Document, Page
 from triforce_core.errors import EngineDiedError
 from triforce_core.events import RoundEvent
+from triforce_core.worker.child import Pulse
 from triforce_core.worker.client import EngineClient
-from triforce_core.worker.heartbeat import Pulse
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and pipes of POSIX")
 BOOK = Document("Book", "txt", (Page("1", "abc"),), "text")

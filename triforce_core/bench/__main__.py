@@ -13,10 +13,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from .. import flags
-from ..config import BUILTIN, EngineConfig
+from ..config import BUILTIN, FOR_QUOTES, EngineConfig, require
 from ..errors import ConfigError, TriForceError
 from ..events import ModelInfo
-from ..packages import FOR_QUOTES, require
 from ..research.settings import add_research_flags, research_config
 from .llama_cpp import check_model, find_binary, run_llama_cpp
 from .measure import SHORTEST, DocumentResult, measure_document, those_that_fit

@@ -39,8 +39,7 @@ from ..engine.quoting import Quoting
 from ..errors import ConfigError, TriForceError
 from ..events import DocumentOpened, Finished
 from ..evidence.support import THRESHOLD, SupportFinder, support
-from ..prompt.builder import DocumentPrompt, PromptBuilder
-from ..prompt.typography import ascii_typography
+from ..prompt.builder import DocumentPrompt, PromptBuilder, ascii_typography
 from ..tokenizer import Tokenizer
 
 _SYSTEMS = ("model", "prior", "bm25")

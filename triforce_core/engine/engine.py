@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from ..config import EngineConfig, SamplingParams, SpeculationConfig
+from ..config import FOR_QUOTES, EngineConfig, SamplingParams, SpeculationConfig, require
 from ..device.capability import describe, read_capability
 from ..device.memory import give_back, ran_out, read_use
 from ..device.shard import ALONE, Shard, require_gpus
@@ -28,7 +28,6 @@ from ..events import (
 )
 from ..kv_cache.full import FullCache
 from ..kv_cache.snapshot import SnapshotStore
-from ..packages import FOR_QUOTES, require
 from ..prompt.builder import PromptBuilder
 from ..speculation.cost_profile import Profile
 from ..speculation.model_drafter import ModelOnCache

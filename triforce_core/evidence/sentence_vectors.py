@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..packages import require
+from ..config import require
 from .word_vectors import unit
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from ..events import (
     Turn,
     whole_text,
 )
-from ..worker.status import EngineState, EngineStatus
+from ..worker.protocol import EngineState, EngineStatus
 from .server import Cancelled, RemoteServer
 
 KEY_VARIABLE = "TRIFORCE_REMOTE_KEY"

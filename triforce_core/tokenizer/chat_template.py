@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..config import require
 from ..errors import UnsupportedModelError
-from ..packages import require
 from ..sandbox.child import NOTHING, ChildProcess
 
 _START_SECONDS = 60.0  # for the process to come up, on a disk that is busy with weights

@@ -38,6 +38,8 @@ from .protocol import (
     Cancel,
     Check,
     Crashed,
+    EngineState,
+    EngineStatus,
     Failed,
     Load,
     Measure,
@@ -50,7 +52,6 @@ from .protocol import (
     Verb,
     Yielded,
 )
-from .status import EngineState, EngineStatus
 
 _SILENT = 5.0  # seconds without one of the heartbeats that come each second: also a busy machine sends them sooner
 _DOING: Mapping[type[Verb], str] = {

@@ -8,12 +8,13 @@ request, so that answers to several requests may come interleaved; how many the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 from ..config import SamplingParams, SpeculationConfig
 from ..documents.document import Document
 from ..errors import TriForceError
-from ..events import DocumentFit, EngineFacts, Event, Turn
+from ..events import DocumentFit, EngineFacts, Event, ModelInfo, Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,3 +118,27 @@ class Crashed:
 
 
 Answer = Accepted | Yielded | Reported | Returned | Failed | Crashed
+
+
+EngineState = Literal["starting", "loading", "idle", "busy", "dead"]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """dead: the child ended (cause says how); the next request starts a new one. facts: the child's last word, at most
+    a second old while it works; None before a model is loaded. cpu_seconds: what the child has computed in its life,
+    by all its threads (0: not known): it grows while the child works and hardly while it waits. Two glances that
+    differ in nothing else are equal. silent_seconds: for how long its process has shown no sign of life (see
+    ``heartbeat``), once that is more than can happen to a healthy one; 0: it is alive, or that cannot be known.
+    max_in_flight: how many requests it takes at once; one more gets EngineBusyError."""
+
+    state: EngineState
+    model: ModelInfo | None
+    pid: int | None
+    rss_bytes: int
+    document_id: str | None  # of the document in the cache
+    cause: str = ""
+    facts: EngineFacts | None = None
+    cpu_seconds: float = field(default=0.0, compare=False)
+    silent_seconds: int = 0
+    max_in_flight: int = 1

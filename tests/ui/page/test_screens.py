@@ -17,7 +17,7 @@ from triforce_core import (
     Page,
     PrefillProgress,
 )
-from triforce_core.worker.status import EngineStatus
+from triforce_core.worker.protocol import EngineStatus
 from ui.app import library as library_words
 from ui.app import race
 from ui.app.accumulator import Accumulator, Figures, above
