@@ -7,6 +7,7 @@ Streaming drops tokens, so its naive twin keeps a list of what is held and recom
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -76,38 +77,44 @@ def assert_like_recomputed(model: Llama, cache: KVCache, kept: list[int]) -> Non
     cache.keep(range(staged))
 
 
-@pytest.mark.parametrize("kind", [*WHOLE, "streaming"])
-@pytest.mark.parametrize("seed", range(4))
-def test_random_life(kind: str, seed: int) -> None:
-    """While nothing is evicted every kind is exact."""
+def random_life(model: Llama, cache: KVCache, seed: int) -> Iterator[tuple[list[int], torch.Tensor | None]]:
+    """Yield after each of thirty actions what the cache must hold, and the logits of new tokens, if there are any."""
     rng = random.Random(seed)
-    cache = WHOLE[kind]() if kind in WHOLE else streaming_cache(MODEL)
     committed: list[int] = []
     staged: list[int] = []
     for _ in range(30):
+        logits = None
         action = rng.choice(["stage", "stage", "stage", "keep", "commit", "truncate", "reset"])
         if action == "stage" and len(committed) + len(staged) < 250:
             new = [rng.randrange(VOCAB) for _ in range(rng.choice([1, 2, 5, 9, 20]))]
-            logits = MODEL.forward(torch.tensor(new), cache, logits_rows=len(new))
-            staged += new
-            torch.testing.assert_close(logits[-1], fresh_logits(MODEL, committed + staged), atol=1e-4, rtol=1e-3)
+            logits = model.forward(torch.tensor(new), cache, logits_rows=len(new))
+            staged = staged + new
         elif action == "keep":
-            count = rng.randint(0, len(staged))
-            cache.keep(range(count))
-            staged = staged[:count]
+            staged = staged[: rng.randint(0, len(staged))]
+            cache.keep(range(len(staged)))
         elif action == "commit":
             cache.commit()
             committed, staged = committed + staged, []
         elif action == "truncate":
-            length = rng.randint(0, len(committed))
-            cache.truncate(length)
-            committed, staged = committed[:length], []
+            committed, staged = committed[: rng.randint(0, len(committed))], []
+            cache.truncate(len(committed))
         elif action == "reset" and rng.random() < 0.3:
             cache.reset()
             committed, staged = [], []
         cache.check_integrity()
         assert (cache.num_committed, cache.length) == (len(committed), len(committed) + len(staged))
-        assert_like_recomputed(MODEL, cache, committed + staged)
+        yield committed + staged, logits
+
+
+@pytest.mark.parametrize("kind", [*WHOLE, "streaming"])
+@pytest.mark.parametrize("seed", range(4))
+def test_random_life(kind: str, seed: int) -> None:
+    """While nothing is evicted every kind is exact."""
+    cache = WHOLE[kind]() if kind in WHOLE else streaming_cache(MODEL)
+    for held_tokens, logits in random_life(MODEL, cache, seed):
+        if logits is not None:
+            torch.testing.assert_close(logits[-1], fresh_logits(MODEL, held_tokens), atol=1e-4, rtol=1e-3)
+        assert_like_recomputed(MODEL, cache, held_tokens)
 
 
 @pytest.mark.parametrize("kind", [*WHOLE, "streaming", *PARTS])
@@ -405,13 +412,3 @@ def test_chunk_means_follow_the_full_cache() -> None:
                 mine = queries[layer, :, 2 * head : 2 * head + 2].reshape(6, -1)
                 expected = (mine @ keys.T * MODEL.config.head_dim**-0.5).softmax(-1).sum(0)
                 torch.testing.assert_close(found[layer, head], expected, atol=1e-5, rtol=1e-4)
-
-
-def test_retrieval_before_any_selection_is_a_recent_window() -> None:
-    full = prefilled(MODEL, 200)
-    cache = RetrievalCache(full, budget=64, recent=17)
-    assert cache.num_committed == 200
-    cache.check_integrity()
-    assert cache._tail_start <= 200 - 64 + 8 + 8
-    logits = MODEL.forward(torch.tensor([3]), cache, logits_rows=1)
-    assert bool(torch.isfinite(logits).all())

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 import torch
 
+from tests.kv_cache.test_contract import random_life
 from tests.model.tiny import VOCAB, tiny_llama
 from triforce_core.errors import ContextTooLongError
 from triforce_core.kernels import KV_BITS, REFERENCE, compiled, row_bytes
@@ -45,29 +44,9 @@ def same(one: torch.Tensor, other: torch.Tensor) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_random_life(seed: int, kind: str) -> None:
     """Any passes of up to 20 tokens, cuts and growth: plain decoding's logits, to the last bit."""
-    rng = random.Random(seed)
-    cache, committed, staged = cache_of(kind), [], []
-    for _ in range(30):
-        action = rng.choice(["stage", "stage", "stage", "keep", "commit", "truncate", "reset"])
-        if action == "stage" and len(committed) + len(staged) < 250:
-            new = [rng.randrange(VOCAB) for _ in range(rng.choice([1, 2, 5, 9, 20]))]
-            logits = MODEL.forward(torch.tensor(new), cache, logits_rows=len(new))
-            staged = staged + new
-            same(logits, one_by_one(kind, committed + staged)[-len(new) :])
-        elif action == "keep":
-            staged = staged[: rng.randint(0, len(staged))]
-            cache.keep(range(len(staged)))
-        elif action == "commit":
-            cache.commit()
-            committed, staged = committed + staged, []
-        elif action == "truncate":
-            committed, staged = committed[: rng.randint(0, len(committed))], []
-            cache.truncate(len(committed))
-        elif action == "reset" and rng.random() < 0.3:
-            cache.reset()
-            committed, staged = [], []
-        cache.check_integrity()
-        assert (cache.num_committed, cache.length) == (len(committed), len(committed) + len(staged))
+    for held, logits in random_life(MODEL, cache_of(kind), seed):
+        if logits is not None:
+            same(logits, one_by_one(kind, held)[-len(logits) :])
 
 
 def filled(kind: str, tokens: int = 200, model: Llama = MODEL) -> RowsCache:

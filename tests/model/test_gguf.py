@@ -21,10 +21,9 @@ from training.gguf_export import finish, in_their_order, writer
 from triforce_core.device.shard import Shard
 from triforce_core.errors import DamagedWeightsError, ModelNotFoundError, UnsupportedModelError
 from triforce_core.gguf import open_gguf
-from triforce_core.gguf.types import BY_NUMBER
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.model import Llama, find_model, load_model, open_weights, read_config
-from triforce_core.model.gguf_checkpoint import GGUFWeights, dequantise, stored_name
+from triforce_core.model.gguf_checkpoint import GGUFWeights, stored_name
 from triforce_core.model.rope import RopeConfig, inverse_frequencies
 from triforce_core.model.weights import ShardedWeights
 
@@ -192,18 +191,3 @@ def test_several_files_in_a_folder_must_be_named(folders: dict[str, Path], tmp_p
     with pytest.raises(ModelNotFoundError, match=r"2 GGUF files.*a\.gguf"):
         find_model(tmp_path)
     assert find_model(tmp_path / "b.gguf") == tmp_path / "b.gguf"
-
-
-@pytest.mark.parametrize("kind", ["Q4_0", "Q8_0"])
-def test_blocks_by_hand(kind: str) -> None:
-    """The two simplest types against what the format's text says, number by number."""
-    about = next(item for item in BY_NUMBER.values() if item.name == kind)
-    raw = np.random.default_rng(0).integers(0, 256, (3, 2 * about.nbytes), dtype=np.uint8)
-    raw[:, [0, about.nbytes]], raw[:, [1, about.nbytes + 1]] = 0x00, 0x34  # 0.25
-    found = dequantise(raw, kind)
-    for row in range(3):
-        for block in range(2):
-            data = raw[row, block * about.nbytes + 2 :]
-            for i in range(32):
-                number = np.int8(data[i]) if kind == "Q8_0" else int(data[i % 16] >> 4 * (i // 16) & 15) - 8
-                assert found[row, block * 32 + i] == 0.25 * float(number)

@@ -70,11 +70,24 @@ def indexed(llama: Llama) -> KVCache:
     return part
 
 
+def assert_seen_alike(usual: Watch, captured: Watch) -> None:
+    """The same queries and mass; a captured pass has room for more chunks, which hold nothing."""
+    for (layer, asked, mass), (layer2, asked2, mass2) in zip(usual.seen, captured.seen, strict=True):
+        assert layer == layer2 and asked.shape == asked2.shape and torch.allclose(asked, asked2, atol=1e-5)
+        chunks = min(mass.shape[1], mass2.shape[1])
+        assert torch.allclose(mass[:, :chunks], mass2[:, :chunks], atol=1e-5) and not mass2[:, chunks:].any()
+
+
+def capturing(rows: int) -> tuple[Llama, Llama, RunAgain]:
+    """A model, the same with captured passes of up to so many rows, and what captures them."""
+    usual, captured, again = model(), model(), RunAgain()
+    captured.graphs = PassGraphs(captured.rope, rows, lambda: again)
+    return usual, captured, again
+
+
 def test_captured_passes_follow_an_index_that_changes() -> None:
-    usual, captured = model(), model()
+    usual, captured, again = capturing(8)
     caches = [indexed(usual), indexed(captured)]
-    again = RunAgain()
-    captured.graphs = PassGraphs(captured.rope, 8, lambda: again)
     g = torch.Generator().manual_seed(0)
     for step in range(30):
         if step % 5 == 4:
@@ -92,9 +105,7 @@ def test_captured_passes_follow_an_index_that_changes() -> None:
 
 @pytest.mark.parametrize("make", [full, rounded, streaming])
 def test_same_logits_and_observations(make: Callable[[Llama], KVCache]) -> None:
-    usual, captured = model(), model()
-    again = RunAgain()
-    captured.graphs = PassGraphs(captured.rope, 8, lambda: again)
+    usual, captured, again = capturing(8)
     caches = [make(usual), make(captured)]
     g = torch.Generator().manual_seed(0)
     kept: list[tuple[Tensor, Tensor]] = []
@@ -110,10 +121,7 @@ def test_same_logits_and_observations(make: Callable[[Llama], KVCache]) -> None:
         kept.append((found[1], found[1].clone()))
         assert caches[0].length == caches[1].length
         if watches[0] is not None and watches[1] is not None:
-            for (layer, asked, mass), (layer2, asked2, mass2) in zip(watches[0].seen, watches[1].seen, strict=True):
-                chunks = mass.shape[1]
-                assert layer == layer2 and torch.allclose(asked, asked2, atol=1e-5)
-                assert torch.allclose(mass, mass2[:, :chunks], atol=1e-5) and not mass2[:, chunks:].any()
+            assert_seen_alike(*watches)
         for cache in caches:
             cache.keep(range(cache.num_staged - (step % 2) * (n > 1)))
             if step % 5:
@@ -126,8 +134,7 @@ def test_same_logits_and_observations(make: Callable[[Llama], KVCache]) -> None:
 
 
 def test_what_is_prepared_is_captured_once_and_changes_nothing() -> None:
-    usual, prepared, again = model(), model(), RunAgain()
-    prepared.graphs = PassGraphs(prepared.rope, 8, lambda: again)
+    usual, prepared, again = capturing(8)
     caches = [full(usual), full(prepared)]
     ids = torch.arange(30)
     for llama, cache in zip((usual, prepared), caches, strict=True):
@@ -143,35 +150,32 @@ def test_what_is_prepared_is_captured_once_and_changes_nothing() -> None:
     assert (again.captured, again.repeats) == (1, 1)
 
 
-def test_an_observed_chain_of_any_width_runs_as_a_tree_that_was_prepared() -> None:
-    usual, prepared, again = model(), model(), RunAgain()
-    prepared.graphs = PassGraphs(prepared.rope, 16, lambda: again)
-    caches = [FullCache(2, 2, 8, max_tokens=400, dtype=torch.float32, slots=200) for _ in range(2)]
-    g = torch.Generator().manual_seed(0)
-    ids = torch.randint(VOCAB, (30,), generator=g)
-    for llama, cache in zip((usual, prepared), caches, strict=True):
-        llama.forward(ids, cache, logits_rows=0)
-        cache.commit()
+@pytest.mark.parametrize("watched", [True, False])
+def test_a_chain_of_any_width_runs_as_a_tree_that_was_prepared(watched: bool) -> None:
+    """Unobserved chains are filled up to few widths, trees too, but not in the same way."""
+    usual, prepared, again = capturing(16)
+    ons = [ModelOnCache(llama, FullCache(2, 2, 8, max_tokens=400, dtype=torch.float32, slots=200))
+           for llama in (usual, prepared)]
+    for on in ons:
+        on.feed(range(30), 0)
+        on.commit()
     for width in (4, 8, 12):
-        prepared.prepare(caches[1], width, Watch(), tree=True)
-    prepared.prepare(caches[1], 6, Watch())
-    for n in (4, 6, 7, 8, 9, 11, 12):
-        ids = torch.randint(VOCAB, (n,), generator=g)
+        prepared.prepare(ons[1].cache, width, Watch() if watched else None, tree=True)
+    if watched:
+        prepared.prepare(ons[1].cache, 6, Watch())
+    widths = (4, 6, 7, 8, 9, 11, 12) if watched else (4, 5, 7, 8, 9, 12)
+    for n in widths:
         watches = (Watch(), Watch())
-        found = [llama.forward(ids, cache, logits_rows=n, observer=watch)
-                 for llama, cache, watch in zip((usual, prepared), caches, watches, strict=True)]
-        assert found[0].shape == found[1].shape and torch.allclose(*found, atol=1e-5)
-        for (_, asked, mass), (_, asked2, mass2) in zip(watches[0].seen, watches[1].seen, strict=True):
-            assert torch.allclose(asked, asked2, atol=1e-5)
-            chunks = min(mass.shape[1], mass2.shape[1])
-            assert torch.allclose(mass[:, :chunks], mass2[:, :chunks], atol=1e-5) and not mass2[:, chunks:].any()
-        for cache in caches:
-            cache.keep(range(n - 1))
-            if n > 6:
-                cache.commit()
-            cache.check_integrity()
-        assert caches[0].length == caches[1].length
-    assert (again.captured, again.repeats) == (4, 7), "nothing ran as usual, and nothing was captured on the way"
+        for on, watch in zip(ons, watches, strict=True):
+            on.observer = watch if watched else None
+        found = [on.logits([*range(30), 5], range(n - 1)) for on in ons]
+        assert found[0].shape == found[1].shape == (n, VOCAB) and torch.allclose(*found, atol=1e-5)
+        assert_seen_alike(*watches)
+        for on in ons:
+            on.keep(30)
+            on.cache.check_integrity()
+    expected = (4, 7) if watched else (3, 5)  # an unobserved tree of 6 was not prepared
+    assert (again.captured, again.repeats) == expected, "nothing else was captured on the way"
 
 
 def test_passes_of_all_widths_write_their_mass_to_one_place() -> None:
@@ -190,8 +194,7 @@ def test_passes_of_all_widths_write_their_mass_to_one_place() -> None:
 
 
 def test_a_cache_takes_its_graphs_along() -> None:
-    llama, again = model(), RunAgain()
-    llama.graphs = PassGraphs(llama.rope, 8, lambda: again)
+    _, llama, again = capturing(8)
     for count in (1, 2):
         cache = full(llama)
         for _ in range(4):
@@ -206,8 +209,7 @@ def test_a_cache_takes_its_graphs_along() -> None:
 
 
 def test_passes_that_only_catch_up_are_not_captured() -> None:
-    llama, again = model(), RunAgain()
-    llama.graphs = PassGraphs(llama.rope, 8, lambda: again)
+    _, llama, again = capturing(8)
     cache = full(llama)
     for _ in range(9):
         llama.forward(torch.tensor([5, 6]), cache, logits_rows=0)
@@ -217,8 +219,7 @@ def test_passes_that_only_catch_up_are_not_captured() -> None:
 
 @pytest.mark.parametrize("make", [full, streaming])
 def test_a_width_between_two_is_filled_up_and_nothing_of_it_stays(make: Callable[[Llama], KVCache]) -> None:
-    usual, captured, again = model(), model(), RunAgain()
-    captured.graphs = PassGraphs(captured.rope, 16, lambda: again)
+    usual, captured, again = capturing(16)
     caches = [make(usual), make(captured)]
     g = torch.Generator().manual_seed(0)
     for step in range(60):
@@ -247,8 +248,7 @@ def roomy(llama: Llama) -> KVCache:
 @pytest.mark.parametrize("make", [full, roomy, indexed])
 def test_trees_are_captured_whatever_their_shape(make: Callable[[Llama], KVCache]) -> None:
     """Also behind staged tokens, also level by level, observed or not, and with rows to fill up."""
-    usual, captured, again = model(), model(), RunAgain()
-    captured.graphs = PassGraphs(captured.rope, 16, lambda: again)
+    usual, captured, again = capturing(16)
     ons = [ModelOnCache(llama, make(llama)) for llama in (usual, captured)]
     g = torch.Generator().manual_seed(0)
     context = torch.randint(VOCAB, (ons[0].length + 12,), generator=g).tolist()
@@ -266,10 +266,7 @@ def test_trees_are_captured_whatever_their_shape(make: Callable[[Llama], KVCache
                 rows.append(on.feed([7, 8, 9], 2, *sees(tuple(staged), last + 1, on.device)))
             found.append(torch.cat(rows))
         assert found[0].shape == found[1].shape and torch.allclose(*found, atol=1e-5)
-        for (layer, asked, mass), (layer2, asked2, mass2) in zip(watches[0].seen, watches[1].seen, strict=True):
-            assert layer == layer2 and asked.shape == asked2.shape and torch.allclose(asked, asked2, atol=1e-5)
-            chunks = min(mass.shape[1], mass2.shape[1])
-            assert torch.allclose(mass[:, :chunks], mass2[:, :chunks], atol=1e-5) and not mass2[:, chunks:].any()
+        assert_seen_alike(*watches)
         way = [size - 1]
         while parents[way[-1]] >= 0:
             way.append(parents[way[-1]])
@@ -289,29 +286,8 @@ def test_trees_are_captured_whatever_their_shape(make: Callable[[Llama], KVCache
     assert again.captured <= 40 and again.repeats > 70
 
 
-def test_an_unobserved_chain_of_any_width_runs_as_a_tree_that_was_prepared() -> None:
-    """Chains are filled up to few widths, trees too, but not in the same way."""
-    usual, prepared, again = model(), model(), RunAgain()
-    prepared.graphs = PassGraphs(prepared.rope, 16, lambda: again)
-    ons = [ModelOnCache(llama, FullCache(2, 2, 8, max_tokens=400, dtype=torch.float32, slots=200))
-           for llama in (usual, prepared)]
-    for on in ons:
-        on.feed(range(30), 0)
-        on.commit()
-    for width in (4, 8, 12):
-        prepared.prepare(ons[1].cache, width, tree=True)
-    for n in (4, 5, 7, 8, 9, 12):
-        found = [on.logits([*range(30), 5], range(n - 1)) for on in ons]
-        assert found[0].shape == found[1].shape == (n, VOCAB) and torch.allclose(*found, atol=1e-5)
-        for on in ons:
-            on.keep(30)
-            on.cache.check_integrity()
-    assert (again.captured, again.repeats) == (3, 5), "a tree of 6 was not prepared"
-
-
 def test_a_tree_that_was_prepared_is_captured_once() -> None:
-    llama, again = model(), RunAgain()
-    llama.graphs = PassGraphs(llama.rope, 16, lambda: again)
+    _, llama, again = capturing(16)
     on = ModelOnCache(llama, full(llama))
     on.feed(range(30), 0)
     on.commit()
