@@ -6,23 +6,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from engine.tiny import document, write_model
+from engine.tiny import document, pair_config
 
 from triforce_core.bench.measure import measure_document
 from triforce_core.bench.roofline import measure_bandwidth
 from triforce_core.bench.rows import ABLATION, make_rows
-from triforce_core.config import EngineConfig, SamplingParams
+from triforce_core.config import SamplingParams
 from triforce_core.research.engine import ResearchEngine
 from triforce_core.research.settings import ResearchConfig
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")]
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    root = tmp_path_factory.mktemp("pair")
-    return (write_model(root / "target", layers=2, heads=2, seed=1),
-            write_model(root / "draft", layers=1, heads=1, seed=2))
 
 
 def test_a_gpu_has_two_rates() -> None:
@@ -31,8 +24,7 @@ def test_a_gpu_has_two_rates() -> None:
 
 
 def test_every_variant_of_the_ablation_says_the_same_words(folders: tuple[Path, Path]) -> None:
-    engine = ResearchEngine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]), dtype="float32",
-                                         mode="on-chip"))
+    engine = ResearchEngine(pair_config(folders, mode="on-chip"))
     list(engine.load())
     dials = ResearchConfig(budget=128, recent=48, window=32, verifier="coupled")
     rows = make_rows(SamplingParams(temperature=0.8, max_new_tokens=32, stop_token_ids=()), dials, variants=ABLATION)

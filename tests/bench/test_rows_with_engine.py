@@ -6,19 +6,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
-from engine.tiny import document, write_model
+from engine.tiny import document, pair_config
 
 from triforce_core.bench.measure import DocumentResult, measure_document, those_that_fit
 from triforce_core.bench.report import summary
 from triforce_core.bench.roofline import Bandwidth, Traffic
 from triforce_core.bench.rows import ABLATION, Row, make_rows, parse_sweep
-from triforce_core.config import EngineConfig, SamplingParams
+from triforce_core.config import SamplingParams
 from triforce_core.errors import NotEnoughMemoryError
 from triforce_core.model import read_config
 from triforce_core.research.engine import ResearchEngine
 from triforce_core.research.settings import ResearchConfig
 
+pytestmark = pytest.mark.usefixtures("lengths_given")
 SETTINGS = ResearchConfig(gamma1=2, gamma2=10, budget=128, recent=48, window=32)
 SAMPLING = SamplingParams(max_new_tokens=24, stop_token_ids=())
 SWEEPS = ("budget=64,128", "gamma2=2,8", "temperature=0.5,0.9", "ngram=off,on", *(
@@ -26,17 +26,8 @@ SWEEPS = ("budget=64,128", "gamma2=2,8", "temperature=0.5,0.9", "ngram=off,on", 
     for sweep in ("chunk_size=4,8", "gamma1=1,3", "window=16,64", "refresh_every=1,3", "seed=0,5")))
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory, lengths_given: None) -> tuple[Path, Path]:
-    torch.set_num_threads(1)
-    root = tmp_path_factory.mktemp("pair")
-    return (write_model(root / "target", layers=2, heads=2, seed=1),
-            write_model(root / "draft", layers=1, heads=1, seed=2))
-
-
 def open_engine(folders: tuple[Path, Path]) -> ResearchEngine:
-    engine = ResearchEngine(EngineConfig(model=str(folders[0]), draft_model=str(folders[1]), dtype="float32", threads=1,
-                                 mode="cpu"))
+    engine = ResearchEngine(pair_config(folders))
     list(engine.load())
     return engine
 
@@ -72,7 +63,7 @@ def test_the_ablation_runs_what_it_names(folders: tuple[Path, Path]) -> None:
 
 
 def test_a_row_that_does_not_fit_is_left_out_and_the_others_are_measured(folders: tuple[Path, Path]) -> None:
-    rows, engine, told = make_rows(SAMPLING, SETTINGS, [parse_sweep("gamma1=1,2,3")]), open_engine(folders), []
+    rows, engine, said = make_rows(SAMPLING, SETTINGS, [parse_sweep("gamma1=1,2,3")]), open_engine(folders), []
     ask = engine.ask
 
     def tight(question, history, sampling, speculation):
@@ -81,13 +72,13 @@ def test_a_row_that_does_not_fit_is_left_out_and_the_others_are_measured(folders
         return ask(question, history, sampling, speculation)
 
     engine.ask = tight  # type: ignore[method-assign]
-    result = measure_document(engine, document(120), [None], rows, 1, told.append)
+    result = measure_document(engine, document(120), [None], rows, 1, said.append)
     assert [bool(pairs) for pairs in result.pairs] == [True, False, True]
-    assert any("gamma1=2 LEFT OUT. 24 GiB are there" in line for line in told)
+    assert any("gamma1=2 LEFT OUT. 24 GiB are there" in line for line in said)
     results, fitting = those_that_fit([result], rows)
     assert [row.name for row in fitting] == ["gamma1=1", "gamma1=3"]
     found = summary(results, fitting, engine._need_loaded().info, workload="continue", machine={},
                     bandwidth=Bandwidth(1.0, how="a copy"), traffic=Traffic(read_config(folders[0]), 4, 1000))
     assert [row["row"] for row in found["rows"]] == ["gamma1=1", "gamma1=3"]
     with pytest.raises(NotEnoughMemoryError):  # the first row is what the others are compared with
-        measure_document(engine, document(120), [None], rows[1:], 1, told.append)
+        measure_document(engine, document(120), [None], rows[1:], 1, said.append)

@@ -27,10 +27,10 @@ def test_it_measures_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[s
     (tmp_path / "docs.json").write_text(json.dumps([{"id": name, "file": f"{name}.txt"} for name in TEXTS]))
     (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, rows)))
     assert answers.main([str(tmp_path), "--support"]) == 0
-    told = json.loads(capsys.readouterr().out.splitlines()[0])
-    assert told["sentences"] == {"restated": 4, "foreign": 2, "half foreign": 2}
-    assert told["marked"]["restated"] == 0 and told["marked"]["foreign"] == 1.0
-    assert told["precision_at_equal_numbers"] == 1.0
+    found = json.loads(capsys.readouterr().out.splitlines()[0])
+    assert found["sentences"] == {"restated": 4, "foreign": 2, "half foreign": 2}
+    assert found["marked"]["restated"] == 0 and found["marked"]["foreign"] == 1.0
+    assert found["precision_at_equal_numbers"] == 1.0
 
 
 def test_a_folder_without_questions_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""What is asked about: documents cut to length, made ones, hidden needles, questions."""
+"""Questions and documents of the benchmark: documents cut to length, made ones, hidden needles, questions."""
 
 from __future__ import annotations
 

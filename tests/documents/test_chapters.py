@@ -27,7 +27,7 @@ from triforce_core.errors import PageRangeError
 TEXTS = ["Preface of it all.", "1. Whales\nare large", "more of them. Ships are", "large, too. 2 Men", "THE END\nfin"]
 
 
-def told(document: Document) -> list[tuple[str, int, int, int]]:
+def outlined(document: Document) -> list[tuple[str, int, int, int]]:
     return [(chapter.title, chapter.level, chapter.first, chapter.last) for chapter in document.chapters]
 
 
@@ -190,7 +190,7 @@ def test_an_outline_that_kills_the_reader_is_left_out(tmp_path: Path, monkeypatc
 def test_pdf(tmp_path: Path) -> None:
     (tmp_path / "o.pdf").write_bytes(outlined_pdf([
         ("Of whales", None, 1), ("Of \u202esmall\u200b\nones", 0, 2), ("Of ships", None, 3), ("Page 5", None, 5)]))
-    assert told(read_document(tmp_path / "o.pdf")) == [
+    assert outlined(read_document(tmp_path / "o.pdf")) == [
         ("Of whales", 1, 2, 4), ("Of small ones", 2, 3, 4), ("Of ships", 1, 4, 5), ("Page 5", 1, 6, 6)]
 
 
@@ -201,12 +201,12 @@ def test_markdown_and_html(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text(f"# Book\n\n{WORDS}\n\n## The *first*\n\n{WORDS}\n\n```\n## not this\n```\n\n"
                                    f"## Second ##\n\n{WORDS}\n\n### Part\n\nThe first\n\n{WORDS}\n")
     document = read_document(tmp_path / "a.md")
-    assert [(title, level) for title, level, *_ in told(document)] == [("The first", 1), ("Second", 1), ("Part", 2)]
+    assert [(title, level) for title, level, *_ in outlined(document)] == [("The first", 1), ("Second", 1), ("Part", 2)]
     (tmp_path / "a.html").write_text(
         f"<h1>Book</h1><p>{WORDS}</p><h2>The <i>first</i></h2><p>{WORDS}</p><div hidden><h2>Hidden</h2></div>"
         f"<h2>Second</h2><p>{WORDS}</p><h3>Part</h3><p>The first</p><p>{WORDS}</p>")
     page = read_document(tmp_path / "a.html")
-    assert page.title == "Book" and [name for name, *_ in told(page)] == ["The first", "Second", "Part"]
+    assert page.title == "Book" and [name for name, *_ in outlined(page)] == ["The first", "Second", "Part"]
     for read in (document, page):
         for chapter in read.chapters:  # each stands on its first page, alone on a line
             assert chapter.title in read.pages[chapter.first - 1].text.split("\n"), chapter
@@ -222,7 +222,7 @@ def test_docx(tmp_path: Path) -> None:
         styled("One", "Heading1") + long + styled("Deeper", "Heading2") + long + styled("Two", "Heading1") + long
         + styled("Not one", "Quote")))
     document = read_document(tmp_path / "a.docx")
-    assert [(title, level) for title, level, *_ in told(document)] == [("One", 1), ("Deeper", 2), ("Two", 1)]
+    assert [(title, level) for title, level, *_ in outlined(document)] == [("One", 1), ("Deeper", 2), ("Two", 1)]
     assert document.chapters[0].last in (document.chapters[2].first, document.chapters[2].first - 1)
 
 
@@ -251,7 +251,7 @@ def test_epub(tmp_path: Path, kind: str) -> None:
     data["OEBPS/book.opf"] = data["OEBPS/book.opf"].replace(b"</manifest>", item.encode() + b"</manifest>")
     (tmp_path / "b.epub").write_bytes(hostile.zipped(data))
     document = read_document(tmp_path / "b.epub")
-    names = [(title, level) for title, level, *_ in told(document)]
+    names = [(title, level) for title, level, *_ in outlined(document)]
     listed = [("A start", 1), ("Inside", 2), ("An end", 1)]
     assert names == (listed if kind in ("nav", "ncx") else [("Opening", 1), ("Inside", 2), ("Close", 1)])
     start, inside, end = document.chapters

@@ -1,4 +1,4 @@
-"""What a file says of its language, by every kind of file that says it."""
+"""The language that a file names as its own, by every kind of file that does."""
 
 from __future__ import annotations
 

@@ -182,13 +182,6 @@ def test_long_runs_are_read_in_time(run: str) -> None:
     assert time.perf_counter() - begin < 60  # one or two on a quiet machine; the square takes minutes
 
 
-def test_a_book_is_read_in_time() -> None:
-    text = "\n\n".join(wrapped(f"{number}. {SENTENCES}") for number in range(10_000))
-    begin = time.perf_counter()
-    text_of(text)
-    assert time.perf_counter() - begin < 60 and len(text) > 2_000_000
-
-
 def test_a_form_feed_begins_a_page(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("\f".join(f"Page {number} stands here." for number in range(1, 4)))
     assert [page.text for page in read_document(tmp_path / "a.txt").pages] == [

@@ -112,31 +112,6 @@ def test_text_in_sections_with_nothing_lost(tmp_path: Path) -> None:
     assert all(len(page.text) < 6000 for page in document.pages)
 
 
-def test_markdown(tmp_path: Path) -> None:
-    (tmp_path / "a.md").write_text(
-        "---\ntitle: x\n---\n# On *Whales*\n\nA **whale** is a [mammal](http://x/y)\nof the sea. snake_case_name\n\n"
-        "- one\n- two `code`\n\n```python\nx = 1  # not a heading\n```\n| a | b |\n|---|---|\n| 1 | 2 |\n\n![pic](http://x/i.png)\n"
-    )
-    document = read_document(tmp_path / "a.md")
-    text = document.pages[0].text
-    assert document.title == "On Whales" and document.kind == "markdown"
-    assert "A whale is a mammal of the sea. snake_case_name" in text and "- one\n- two code" in text
-    assert "x = 1  # not a heading" in text and "http" not in text and "1 | 2" in text and "---" not in text
-
-
-def test_html(tmp_path: Path) -> None:
-    (tmp_path / "a.html").write_text(
-        "<!doctype html><html><head><title>On Whales</title><style>x{}</style></head><body><h1>Whales &amp; men</h1>"
-        "<p>A <b>whale</b> is a\n mam<i>mal</i>.</p><ul><li>one<li>two</ul><table><tr><td>1</td><td>2</td></tr></table>"
-        "<p hidden>evil<p>Seen.<script>evil()</script></body></html>"
-    )
-    document = read_document(tmp_path / "a.html")
-    text = document.pages[0].text
-    assert document.title == "On Whales"
-    assert "Whales & men\n\nA whale is a mammal.\n\n- one\n- two" in text and "1 | 2" in text
-    assert "evil" not in text and "Seen." in text
-
-
 def test_docx_pages_tables_lists(tmp_path: Path) -> None:
     broken = "<w:r><w:br w:type='page'/></w:r>"
     body = (

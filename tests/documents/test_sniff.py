@@ -1,4 +1,4 @@
-"""What a file is: told by its bytes, in the reader process; no text is refused because of its first words."""
+"""Find out the kind of a file by its bytes, in the reader process; no text is refused because of its first words."""
 
 from __future__ import annotations
 

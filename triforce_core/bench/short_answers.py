@@ -80,11 +80,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags.add_engine_flags(parser)
     given = parser.parse_args(argv)
     try:
-        found = _bench(given)
+        print(json.dumps(_bench(given)))
     except TriForceError as error:
         print(f"triforce_core.bench.short_answers: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
-    print(json.dumps(found))
     return 0
 
 

@@ -46,7 +46,7 @@ class _Drawer:
         self._opened: Path | None = None  # by the child
 
     def ask(self, request: dict[str, Any], limits: ReadLimits, patience: float) -> dict[str, Any] | None:
-        """The child's answer about ``path``; None: it died; NOTHING: it hangs."""
+        """Return the child's answer about ``path``; None: it died; NOTHING: it hangs."""
         if self._child is None or self._opened != self.path:
             self.end()
             self._child, self._opened = ChildProcess("triforce_core.documents.page_process"), self.path
@@ -77,37 +77,28 @@ class PageImages:
         self._layouts: OrderedDict[tuple[Path, int], PageLayout] = OrderedDict()
 
     def picture(self, path: Path, page: int, width: int) -> bytes | None:
-        """A PNG of page ``page`` (from 1), ``width`` pixels wide or less if it is very tall; None if it cannot be drawn
-        (damaged, protected, too large, not a PDF)."""
-        key = (path, page, width)
-        kept = self._kept(self._pictures, key)
-        if kept is not None:
-            return kept
-        answer = self._ask(path, {"page": page - 1, "width": width})
-        try:
-            drawn = base64.b64decode(answer.get("png", ""), validate=True)
-        except (binascii.Error, TypeError, ValueError):
-            drawn = b""
-        if not drawn.startswith(b"\x89PNG"):
-            return None
-        with self._turn:
-            self._pictures[key] = drawn
-            while len(self._pictures) > 1 and sum(map(len, self._pictures.values())) > MOST_BYTES:
-                self._pictures.popitem(last=False)
+        """Return a PNG of page ``page`` (from 1), ``width`` pixels wide or less if it is very tall; None if it cannot
+        be drawn (damaged, protected, too large, not a PDF)."""
+        drawn = self._kept(self._pictures, (path, page, width))
+        if drawn is None:
+            drawn = _picture(self._ask(path, {"page": page - 1, "width": width}))
+            if drawn is not None:
+                with self._turn:
+                    self._pictures[path, page, width] = drawn
+                    while len(self._pictures) > 1 and sum(map(len, self._pictures.values())) > MOST_BYTES:
+                        self._pictures.popitem(last=False)
         return drawn
 
     def layout(self, path: Path, page: int) -> PageLayout | None:
-        """The characters of page ``page`` (from 1) and where they stand; None as for ``picture``."""
-        key = (path, page)
-        kept = self._kept(self._layouts, key)
-        if kept is not None:
-            return kept
-        layout = _layout(self._ask(path, {"page": page - 1}))
-        if layout is not None:
-            with self._turn:
-                self._layouts[key] = layout
-                if len(self._layouts) > MOST_PAGES:
-                    self._layouts.popitem(last=False)
+        """Return the characters of page ``page`` (from 1) and their places; None as for ``picture``."""
+        layout = self._kept(self._layouts, (path, page))
+        if layout is None:
+            layout = _layout(self._ask(path, {"page": page - 1}))
+            if layout is not None:
+                with self._turn:
+                    self._layouts[path, page] = layout
+                    if len(self._layouts) > MOST_PAGES:
+                        self._layouts.popitem(last=False)
         return layout
 
     def close(self) -> None:
@@ -121,7 +112,7 @@ class PageImages:
             return store.get(key)
 
     def _ask(self, path: Path, request: dict[str, Any]) -> dict[str, Any]:
-        """The child's answer, or {} if it had none; a child that dies or hangs is ended."""
+        """Return the child's answer, or {} if it had none; a child that dies or hangs is ended."""
         with self._turn:
             drawer = self._free(path)
             while drawer is None:
@@ -146,15 +137,23 @@ class PageImages:
         return answer or {}
 
     def _free(self, path: Path) -> _Drawer | None:
-        """Who may be asked about a file: whoever has it open, alone, else whoever was idle longest."""
+        """Return the child to be asked about a file: the one that has it open, else the one that was idle longest."""
         for drawer in self._drawers:
             if drawer.path == path:
                 return None if drawer.busy else drawer
         return next((drawer for drawer in self._drawers if not drawer.busy), None)
 
 
+def _picture(answer: dict[str, Any]) -> bytes | None:
+    try:
+        drawn = base64.b64decode(answer.get("png", ""), validate=True)
+    except (binascii.Error, TypeError, ValueError):
+        return None
+    return drawn if drawn.startswith(b"\x89PNG") else None
+
+
 def _layout(answer: dict[str, Any]) -> PageLayout | None:
-    """Return what the child said, checked: it is not trusted."""
+    """Return the child's answer, checked: it is not trusted."""
     try:
         width, height, text = float(answer["width"]), float(answer["height"]), str(answer["text"])
         boxes = tuple(None if box is None else _box(box) for box in answer["boxes"])

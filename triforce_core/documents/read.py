@@ -1,4 +1,4 @@
-"""``read_document``: a file in, a Document out, whatever the file does to the process that reads it."""
+"""Read a file into a Document, whatever it does to the process that reads it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sections: what stands in for pages in formats that have none. About 3,000 characters, cut at paragraph borders."""
+"""Sections stand in for pages in formats that have none. About 3,000 characters, cut at paragraph borders."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LONGEST = 2 * SECTION  # a paragraph longer than this is cut at a sentence or a
 
 
 def split_sections(text: str, titles: Set[str] = frozenset()) -> list[str]:
-    """The text in order, nothing lost but the blank space at the cuts. titles: paragraphs that go with what follows."""
+    """Cut a text, losing nothing but the blank space at the cuts. titles: paragraphs that go with those behind them."""
     sections: list[str] = []
     paragraphs: list[str] = []
     size = 0
@@ -41,7 +41,7 @@ def split_sections(text: str, titles: Set[str] = frozenset()) -> list[str]:
 
 
 def placed(headings: Iterable[tuple[str, int]], sections: Sequence[str], before: int = 0) -> list[Heading]:
-    """(title, level) of headings in their order -> in which section each stands, as a line of its own; one that the
+    """Return the section in which each heading (title, level) stands as a line of its own, in their order; one that the
     text has not is left out. before: pages that stand before the first section."""
     wanted = [(" ".join(title.split()), level) for title, level in headings]
     lines = _standing({title for title, _ in wanted}, sections)
@@ -56,12 +56,12 @@ def placed(headings: Iterable[tuple[str, int]], sections: Sequence[str], before:
 
 
 def first_places(titles: Set[str], sections: Sequence[str]) -> dict[str, int]:
-    """In which section each title (words with single spaces) first stands as a line of its own, if it does."""
+    """Return the section in which each title (words with single spaces) first stands as a line of its own."""
     return {title: places[0][1] for title, places in _standing(titles, sections).items()}
 
 
 def _standing(titles: Set[str], sections: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
-    """The number of each line that is one of ``titles``, and of its section."""
+    """Return the number of each line that is one of ``titles``, and of its section."""
     lines: dict[str, list[tuple[int, int]]] = {}
     at = 0
     for page, section in enumerate(sections):
@@ -74,7 +74,7 @@ def _standing(titles: Set[str], sections: Sequence[str]) -> dict[str, list[tuple
 
 
 def _pieces(paragraph: str) -> list[str]:
-    """A paragraph whole, or, if it is too long, cut near every SECTION characters."""
+    """Return a paragraph whole, or, if it is too long, cut near every SECTION characters."""
     pieces, start = [], 0
     while len(paragraph) - start > _LONGEST:
         low, high = start + SECTION // 2, start + SECTION

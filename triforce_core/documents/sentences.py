@@ -1,4 +1,4 @@
-"""Where sentences begin and end. The rules travel with a model (prompt.json), so that a model trained to quote
+"""Find where sentences begin and end. The rules travel with a model (prompt.json), so that a model trained to quote
 sentences and the constraint that holds it to them agree on what a sentence is."""
 
 from __future__ import annotations
@@ -29,16 +29,15 @@ class SentenceRules:
 
     @classmethod
     def of(cls, pattern: str | None, abbreviations: Iterable[str] | None) -> SentenceRules:
-        """The rules that a model's prompt.json states; what it leaves out stays ours."""
+        """Return the rules of a model's prompt.json, with ours where it has none."""
         return cls(
             re.compile(pattern) if pattern else cls.pattern,
             frozenset(abbreviations) if abbreviations else cls.abbreviations,
         )
 
     def spans(self, line: str) -> Iterator[tuple[int, int]]:
-        """(start, end) of each sentence of one line, in characters; an initial or an abbreviation ends none. One of
-        more
-        than LONGEST words is cut where a clause ends."""
+        """Yield (start, end) of each sentence of one line, in characters; an initial or an abbreviation ends none. One
+        of more than LONGEST words is cut where a clause ends."""
         start = 0
         for found in self.pattern.finditer(line):
             if line[found.start()] == "." and self._goes_on(line[start : found.start()]):
@@ -48,14 +47,14 @@ class SentenceRules:
         yield from _clauses(line, start, len(line.rstrip()))
 
     def _goes_on(self, before: str) -> bool:
-        """Whether the dot after this text belongs to its last word."""
+        """Say whether the dot after this text belongs to its last word."""
         words = before.rsplit(None, 1)
         word = words[-1].lstrip("\"'“‘([") if words else ""
         initial = len(word) == 1 and word.isalpha() and word.isupper() and word != "I"
         return initial or word.lower() in self.abbreviations or _INITIALS.fullmatch(word) is not None
 
     def runs_on(self, last_line: str, next_line: str) -> bool:
-        """Whether a sentence that stops at the foot of a page goes on at the head of the next.
+        """Say whether a sentence that stops at the foot of a page goes on at the head of the next.
 
         Cautious: a page's last line that looks like a heading or a finished sentence is not joined."""
         if not last_line or not next_line or _ENDED.search(last_line):
@@ -64,8 +63,8 @@ class SentenceRules:
 
 
 def _clauses(line: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """One sentence, or its parts of at most LONGEST words each: up to the last semicolon or colon that leaves half of
-    that, else the last comma, else between two words."""
+    """Yield one sentence, or its parts of at most LONGEST words each: up to the last semicolon or colon that leaves
+    half of that, else the last comma, else between two words."""
     while end > start:
         words = [word.span() for word in _WORD.finditer(line, start, end)]
         if len(words) <= LONGEST:

@@ -1,4 +1,4 @@
-"""Find out what a file is by its content; the name only chooses between kinds of text. Runs in the reader process."""
+"""Find out a file's kind by its content; the name only chooses between kinds of text. Runs in the reader process."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _SIGNED = {".pdf": "PDF", ".docx": "DOCX", ".epub": "EPUB"}
 
 
 def sniff(source: Source) -> str:
-    """One of "pdf", "txt", "markdown", "rst", "html", "docx", "epub". Raises UnknownFormatError and its like."""
+    """Return "pdf", "txt", "markdown", "rst", "html", "docx" or "epub". Raises UnknownFormatError and its like."""
     path, name = source.path, source.name
     with path.open("rb") as file:
         head = file.read(_HEAD)
@@ -80,8 +80,8 @@ def sniff(source: Source) -> str:
 
 
 def is_text(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is text: UTF-8 with hardly a control character, or one of the older
-    encodings, mostly ASCII and with none."""
+    """Say whether a file that begins with these bytes is text: UTF-8 with hardly a control character, or one of the
+    older encodings, mostly ASCII and with none."""
     if 0 in head:
         return False
     controls = len(head) - len(head.translate(None, _CONTROLS))
@@ -94,7 +94,8 @@ def is_text(head: bytes) -> bool:
 
 
 def _is_pdf(head: bytes, suffix: str, text: bool) -> bool:
-    """A text may name a PDF's first bytes, and even begin with them; a PDF that is all text goes on with objects."""
+    """Say whether a file is a PDF. A text may name a PDF's first bytes, and even begin with them; a PDF that is all
+    text goes on with objects."""
     if b"%PDF-" not in head[:_PDF_JUNK]:
         return False
     if not text or suffix == ".pdf":

@@ -1,4 +1,4 @@
-"""Find what is wrong inside a PDF that PDFium reads in silence: streams that break off, pages that the tree hides.
+"""Find damage inside a PDF that PDFium reads in silence: streams that break off, pages that the tree hides.
 
 PDFium shows what it could decode and reports nothing. The file's bytes are looked through once: every packed stream but
 pictures is unpacked and its checksum compared. Only where something is wrong does pypdf, which is slow, say which page
@@ -40,7 +40,7 @@ _OPERATORS = frozenset(
 
 @dataclass(frozen=True)
 class Damage:
-    """texts: how many streams there are that write text onto a page; 0 where nobody looked. broken: pages (from 0) that
+    """texts: streams that write text onto a page; 0 where nobody looked. broken: pages (from 0) that
     hold a stream which breaks off. elsewhere: some stream is broken, and no page was seen to own it. repaired: the file
     with all of its pages, where the tree says fewer; None: there is nothing to repair."""
 
@@ -51,7 +51,7 @@ class Damage:
 
 
 def damage(path: Path, pages: int, password: str | None, encrypted: bool) -> Damage:
-    """Return what is wrong with a file that PDFium opened with so many pages."""
+    """Return the damage of a file that PDFium opened with so many pages."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         broken, found, texts = _look_through(data, encrypted)
     if not broken and found <= pages:
@@ -65,7 +65,7 @@ def damage(path: Path, pages: int, password: str | None, encrypted: bool) -> Dam
 
 
 def _look_through(data: mmap.mmap, encrypted: bool) -> tuple[bool, int, int]:
-    """Whether a stream is broken, how many pages the file holds, replaced ones too, and how many streams of text. An
+    """Return whether a stream is broken, and how many pages (replaced ones too) and streams of text there are. An
     encrypted file's streams cannot be looked into from outside."""
     found, size, count, texts, broken = len(_PAGE.findall(data)), 0, 0, 0, False
     if encrypted:
@@ -104,7 +104,8 @@ def _by_pypdf(path: Path, pages: int, password: str | None, broken: bool) -> Dam
 
 
 def _streams(data: mmap.mmap) -> Iterator[tuple[bytes, bytes]]:
-    """The dictionary and the bytes of each stream, by their keywords: a table of contents that lies hides none."""
+    """Yield the dictionary and the bytes of each stream, by their keywords: a table of contents that lies hides
+    none."""
     at = 0
     while found := _STREAM.search(data, at):
         at = found.end()
@@ -123,7 +124,7 @@ def _streams(data: mmap.mmap) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _unpacked(head: bytes, body: bytes) -> tuple[bytes, bool]:
-    """Return what a stream holds, and whether it is whole. Filters that are not text's are taken as whole."""
+    """Return a stream unpacked, and whether it is whole. Filters that are not text's are taken as whole."""
     if b"/Filter" not in head:
         return body, body[:2] not in _PACKED  # packed, but its dictionary does not say so any more
     if b"ASCII85Decode" in head:
@@ -150,7 +151,7 @@ def _unpacked(head: bytes, body: bytes) -> tuple[bytes, bool]:
 
 
 def _ascii85(body: bytes) -> bytes:
-    """As base64.a85decode, several times as fast. Raises ValueError or struct.error."""
+    """Decode as base64.a85decode does, several times as fast. Raises ValueError or struct.error."""
     if b"z" in body or not body:
         return base64.a85decode(body)
     if min(body) < 33 or max(body) > 117:
@@ -164,7 +165,7 @@ def _ascii85(body: bytes) -> bytes:
 
 
 def _sound(content: bytes) -> bool:
-    """Whether a content stream has only operators that there are, and closes what it opens."""
+    """Say whether a content stream has only operators that there are, and closes every one that it opens."""
     if b" ID" in content or b"\nID" in content:  # a picture's bytes stand in it
         return True
     bare = _STRING.sub(b" ", content)

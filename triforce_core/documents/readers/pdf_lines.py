@@ -1,5 +1,5 @@
-"""A PDF page's characters -> spans -> lines in the order in which they are read: raised marks told from words, columns
-one after the other, a table's row on one line, the values of form fields beside their labels.
+"""Turn a PDF page's characters into spans, and these into lines in reading order: raised marks apart from words,
+columns one after the other, a table's row on one line, the values of form fields beside their labels.
 
 A span is a run of characters of one text object (one show operator), which has one size and one baseline: asking PDFium
 about every character would take several times as long as reading the page, so only the ends of an object are asked
@@ -17,7 +17,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-HYPHEN = "\ufffe"  # PDFium's mark of a hyphen at a line's end, which hides the line break; U+0002 before 2021
+HYPHEN = "\ufffe"  # PDFium's mark of a hyphen at a line's end, which hides the line break; U+0002 in old versions
 _BREAK = re.compile("\r\n|\r|\n|(?<=\ufffe)")
 _BOLD = re.compile(r"bold|black|demi", re.IGNORECASE)
 _LOOSE = 0.62  # a wider set line, in ems per character, may hide the gaps of a table

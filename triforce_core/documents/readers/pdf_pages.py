@@ -1,6 +1,6 @@
-"""Lines of all pages -> their texts: running lines out, paragraphs whole, headings and notes apart.
+"""Turn the lines of all pages into their texts: running lines out, paragraphs whole, headings and notes apart.
 
-What no page knows alone is found here: the usual size of type, which line runs, which hyphen belongs to its word."""
+The usual size of type, running lines and hyphens of words are found here: no page knows them alone."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class _Paragraph:
 
 
 def page_texts(pages: Sequence[Sequence[Line]]) -> tuple[list[str], list[Heading]]:
-    """The text of every page, and the headings that size and weight tell."""
+    """Return the text of every page, and the headings by size and weight."""
     body = _body_size(pages)
     kept = _without_running(pages, body)
     found = [_paragraphs(page, body) for page in kept]
@@ -64,7 +64,7 @@ def page_texts(pages: Sequence[Sequence[Line]]) -> tuple[list[str], list[Heading
 
 
 def _whole_over_page_breaks(pages: Sequence[Sequence[_Paragraph]]) -> None:
-    """A word that is broken at the foot of a page stands there whole."""
+    """Make a word whole that is broken at the foot of a page; it stands there."""
     for page, after in pairwise(pages):
         below = after[0].lines[0] if after and after[0].kind == "text" else None
         body = [paragraph for paragraph in page
@@ -101,17 +101,9 @@ def _body_size(pages: Sequence[Sequence[Line]]) -> float:
 
 
 def _without_running(pages: Sequence[Sequence[Line]], body: float) -> list[list[Line]]:
-    """Running lines are looked for from the top and from the foot, whatever the order in the file. What is set larger
+    """Drop running lines, looked for from the top and from the foot, whatever the order in the file. A line set larger
     than the text is a title, even where its words run on the other pages."""
-    levels: list[list[list[Line]]] = []
-    for page in pages:
-        rows: list[list[Line]] = []
-        for line in sorted(page, key=lambda line: -line.base):
-            if rows and abs(rows[-1][0].base - line.base) < 2:
-                rows[-1].append(line)
-            else:
-                rows.append([line])
-        levels.append(rows)
+    levels = [_levels(page) for page in pages]
     texts = [[_TITLE if all(line.size > _LARGER * body for line in row)
               else " ".join(line.text for line in sorted(row, key=lambda line: line.left)) for row in rows]
              for rows in levels]
@@ -120,6 +112,17 @@ def _without_running(pages: Sequence[Sequence[Line]], body: float) -> list[list[
         running = {id(line) for row in (*rows[:first], *rows[end:]) for line in row}
         kept.append([line for line in page if id(line) not in running and line.text.strip()])
     return kept
+
+
+def _levels(page: Sequence[Line]) -> list[list[Line]]:
+    """Return lines from the top to the foot, those on one level together."""
+    rows: list[list[Line]] = []
+    for line in sorted(page, key=lambda line: -line.base):
+        if rows and abs(rows[-1][0].base - line.base) < 2:
+            rows[-1].append(line)
+        else:
+            rows.append([line])
+    return rows
 
 
 def _paragraphs(lines: Sequence[Line], body: float) -> list[_Paragraph]:
@@ -142,7 +145,7 @@ def _paragraphs(lines: Sequence[Line], body: float) -> list[_Paragraph]:
 
 
 class _Measure:
-    """How far lines reach to the right and how far apart they stand on one page. body: the size of the text."""
+    """Measure how far lines reach to the right and how far apart they stand on a page. body: the size of the text."""
 
     def __init__(self, lines: Sequence[Line], body: float) -> None:
         self._body = body
@@ -153,7 +156,7 @@ class _Measure:
         self._usual: dict[int, float] = {}
 
     def right(self, line: Line) -> float:
-        """Where the longest line ends that is set as ``line`` is and stands above or below it."""
+        """Return the right end of the longest line that is set as ``line`` is and stands above or below it."""
         key = round(line.left), round(line.size)
         if key not in self._rights or self._rights[key] < line.right:
             self._rights[key] = max((other.right for other in self._lines if abs(other.size - line.size) < 1
@@ -161,14 +164,14 @@ class _Measure:
         return self._rights[key]
 
     def goes_on(self, title: Line, line: Line, room: float) -> bool:
-        """Whether ``line`` is the next one of a title that is set larger than the text: close below, alike, and its
+        """Say whether ``line`` is the next one of a title that is set larger than the text: close below, alike, and its
         first word, which takes ``room``, would not have stood in the column above."""
         edge = max(other.right for other in self._lines if other.left < title.right and other.right > title.left)
         return (min(title.size, line.size) > _LARGER * self._body and title.bold == line.bold
                 and title.base - line.base < _TITLE_STEP * line.size and title.right + room > edge)
 
     def gap(self, size: float) -> float:
-        """The usual one between lines of that size."""
+        """Return the usual gap between lines of that size."""
         key = round(size * 4)
         if key not in self._usual:
             near = [gap for gap in self._gaps if gap < _DOUBLE * size]
@@ -176,8 +179,8 @@ class _Measure:
         return self._usual[key]
 
     def _even_gap(self, size: float) -> float:
-        """Return what most gaps are of lines that all stand far apart, as in a manuscript; paragraphs of one line each
-        stand apart unevenly."""
+        """Return the usual gap of lines that all stand far apart, as in a manuscript; paragraphs of one line each stand
+        apart unevenly."""
         if len(self._gaps) > 2:
             usual = median(self._gaps)
             if 2 * sum(abs(gap - usual) < 0.05 * usual for gap in self._gaps) > len(self._gaps):
@@ -185,9 +188,8 @@ class _Measure:
         return 1.3 * size
 
 
-# large: what tells a paragraph's end, one sign after the other
 def _continues(above: Sequence[Line], line: Line, following: Line | None, measure: _Measure) -> bool:
-    """Whether a paragraph goes on with ``line``."""
+    """Say whether a paragraph goes on with ``line``."""
     last = above[-1]
     if abs(last.size - line.size) > 0.08 * last.size + 0.2 or line.text[0] == RAISED:
         return False
@@ -209,8 +211,8 @@ def _continues(above: Sequence[Line], line: Line, following: Line | None, measur
 
 
 def _aligns(above: Sequence[Line], line: Line, following: Line | None, *, full: bool, ended: bool) -> bool:
-    """Whether ``line``, right below a paragraph, begins where the paragraph's next line would. full: the last one had
-    no room for its first word; ended: it ends like a sentence."""
+    """Say whether ``line``, right below a paragraph, begins where the paragraph's next line would. full: the last one
+    had no room for its first word; ended: it ends like a sentence."""
     first, last, em = above[0], above[-1], max(line.size, 1.0)
     centred = abs(last.left + last.right - line.left - line.right) < 4 and abs(last.left - line.left) > 2
     if centred and first.left > 0:
@@ -241,7 +243,7 @@ def _is_heading(paragraph: _Paragraph, body: float) -> bool:
 
 
 def _headings(pages: Sequence[Sequence[_Paragraph]]) -> list[Heading]:
-    """Larger type is a higher level."""
+    """Return the headings; larger type is a higher level."""
     found = [(paragraph, number) for number, page in enumerate(pages) for paragraph in page
              if paragraph.kind == "heading"]
     sizes = sorted({round(paragraph.lines[0].size) for paragraph, _ in found}, reverse=True)
@@ -250,7 +252,8 @@ def _headings(pages: Sequence[Sequence[_Paragraph]]) -> list[Heading]:
 
 
 def _foot_notes(pages: Sequence[list[_Paragraph]], body: float) -> None:
-    """Paragraphs of smaller type at the foot that begin with a mark, and what of a note runs on to the next page."""
+    """Find notes: paragraphs of smaller type at the foot that begin with a mark, also where one runs on to the next
+    page."""
     open_note: _Paragraph | None = None
     for page in pages:
         marks = {mark for paragraph in page for line in paragraph.lines
@@ -273,21 +276,17 @@ def _foot_notes(pages: Sequence[list[_Paragraph]], body: float) -> None:
 
 
 def _foot(page: Sequence[_Paragraph], body: float) -> Sequence[_Paragraph]:
-    """Its last paragraphs, as far as they are of smaller type."""
+    """Return a page's last paragraphs, as far as they are of smaller type, or hardly larger behind a raised mark."""
     start = len(page)
-    while start and page[start - 1].kind in ("text", "row") and _small(page[start - 1], body):
+    while start and page[start - 1].kind in ("text", "row") and max(line.size for line in page[start - 1].lines) < (
+            1.02 if page[start - 1].lines[0].text[0] == RAISED else _SMALLER) * body:
         start -= 1
     return page[start:]
 
 
-def _small(paragraph: _Paragraph, body: float) -> bool:
-    return all(line.size < _SMALLER * body for line in paragraph.lines) or (
-        paragraph.lines[0].text[0] == RAISED and all(line.size < 1.02 * body for line in paragraph.lines))
-
-
 def _end_notes(pages: Sequence[list[_Paragraph]]) -> None:
-    """Numbered paragraphs under a heading "Notes" whose numbers count up from 1; under "References" only where
-    the numbers are raised in the text."""
+    """Find notes: numbered paragraphs under a heading "Notes" whose numbers count up from 1; under "References" only
+    where the numbers are raised in the text."""
     raised = {mark for page in pages for paragraph in page for line in paragraph.lines for mark in _marks(line.text)}
     expected, listed = 0, False
     last: _Paragraph | None = None
@@ -329,7 +328,7 @@ def _joined(lines: Sequence[Line]) -> str:
 
 
 def _marks_out(text: str, notes: set[str]) -> str:
-    """Without the marks of notes; a raised number that is none stays as a power: 2^30."""
+    """Drop the marks of notes; a raised number that is none stays as a power: 2^30."""
 
     def raised(match: re.Match[str]) -> str:
         mark = match[1]
@@ -348,7 +347,7 @@ def _marks_out(text: str, notes: set[str]) -> str:
 
 
 def _whole(match: re.Match[str], vocabulary: Counter[str]) -> str:
-    """A word broken at a line's end, with its hyphen only where the document's own words say that it has one."""
+    """Return a word broken at a line's end, with its hyphen only where the document's own words say that it has one."""
     first, second = match[1], match[2] or ""
     if not second:
         return f"{first}-"
@@ -370,7 +369,7 @@ def _whole(match: re.Match[str], vocabulary: Counter[str]) -> str:
 
 
 def _page_text(page: Sequence[_Paragraph]) -> str:
-    """Notes come last. Items of a list and rows of a table stand close together."""
+    """Return the text of a page, notes last. Items of a list and rows of a table stand close together."""
     body = [paragraph for paragraph in page if paragraph.kind != "note"]
     text = ""
     close = False
