@@ -27,6 +27,8 @@ for variable in ("OMP_THREAD_LIMIT", "OMP_NUM_THREADS"):  # torch heeds the seco
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+Report = pytest.CollectReport | pytest.TestReport
+
 
 def missing_package(error: BaseException | None) -> str:
     """Return the package that ``error``, or what caused it, did not find: one of those that may be missing, or ""."""
@@ -48,27 +50,24 @@ def _installed(package: str) -> bool:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, pytest.CollectReport,
-                                                                         pytest.CollectReport]:
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Report, Report]:
     """Skip a module whose import asks for a package that may be missing; any other import that fails is an error."""
     report = yield
-    call = getattr(report, "call", None)
-    package = missing_package(call.excinfo.value) if call is not None and call.excinfo is not None else ""
-    if package:
-        report.outcome = "skipped"
-        report.longrepr = (str(collector.path), 1, f"Skipped: {package} is not installed")
-    return report
+    return _skipped(report, collector, getattr(report, "call", None))
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport,
-                                                                                           pytest.TestReport]:
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Report, Report]:
     """Skip a test that fails only because what it runs imports a package that may be missing."""
     report = yield
-    package = missing_package(call.excinfo.value) if report.failed and call.excinfo is not None else ""
+    return _skipped(report, item, call if report.failed else None)
+
+
+def _skipped(report: Report, node: pytest.Collector | pytest.Item, call: pytest.CallInfo | None) -> Report:
+    package = missing_package(call.excinfo.value) if call is not None and call.excinfo is not None else ""
     if package:
         report.outcome = "skipped"
-        report.longrepr = (str(item.path), 1, f"Skipped: {package} is not installed")
+        report.longrepr = (str(node.path), 1, f"Skipped: {package} is not installed")
     return report
 
 

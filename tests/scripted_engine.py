@@ -91,10 +91,6 @@ class ScriptedEngine:
         self._read: dict[str, float] = {}
         self._cancel, self._closed = threading.Event(), threading.Event()
 
-    def check(self) -> Iterator[events.MachineInfo | events.ModelInfo]:
-        yield events.MachineInfo((("CPU", "not looked at"),))
-        yield self._model
-
     def load(self) -> Iterator[events.LoadProgress | events.ModelInfo]:
         self._state = "loading"
         for step in range(4):
@@ -137,8 +133,8 @@ class ScriptedEngine:
         self._read.setdefault(document.id, seconds)
         self._document, self._state = document, "idle"
         pages = len(document.pages)
-        yield events.DocumentOpened(document.id, fit.tokens, _spans(document, fit), seconds, self._read[document.id],
-                                    restored, self._model.max_context, usual_shares=(1 / pages,) * pages)
+        yield events.DocumentOpened(document.id, fit.tokens, (), seconds, self._read[document.id], restored,
+                                    self._model.max_context, usual_shares=(1 / pages,) * pages)
 
     def ask(self, question: str | None, history: Sequence[events.Turn], sampling: SamplingParams,
             speculation: SpeculationConfig, system: str = "") -> Iterator[events.Event]:
@@ -165,7 +161,9 @@ class ScriptedEngine:
         yield events.PrefillProgress(new, new, new / prefilled if prefilled else 0.0, 0.0)
         reason: events.FinishReason = "length" if len(_WORD.findall(text)) > len(words) else "stop"
         while len(written) < len(words):
-            accepted = _accepted(rng, script.acceptance, len(words) - len(written) - 1) if triforce else 0
+            accepted, most = 0, min(_DRAFTED, len(words) - len(written) - 1) if triforce else 0
+            while accepted < most and rng.random() < script.acceptance:
+                accepted += 1
             rate = script.triforce_tokens_per_second if triforce else script.plain_tokens_per_second
             if self._cancel.wait((accepted + 1) / rate):
                 reason = "cancelled"
@@ -244,14 +242,6 @@ class ScriptedEngine:
         return "".join(parts), leaning or [0]
 
 
-def _accepted(rng: random.Random, chance: float, most: int) -> int:
-    """Drafted tokens in a row that are accepted."""
-    count = 0
-    while count < min(_DRAFTED, most) and rng.random() < chance:
-        count += 1
-    return count
-
-
 def _round(index: int, part: list[str], triforce: bool, document: Document, leaning: list[int], rng: random.Random,
            elapsed: float) -> events.RoundEvent:
     last = "bonus" if not triforce or len(part) > _DRAFTED else rng.choice(("bonus", "recovered"))
@@ -267,7 +257,7 @@ def _round(index: int, part: list[str], triforce: bool, document: Document, lean
     total = sum(shares)
     ids = tuple(zlib.crc32(word.encode()) % 32_000 for word in part)
     return events.RoundEvent(index, ids, tuple(sources), tiers, {"draft": 4.0, "retrieval": 6.0, "verify": 20.0},
-                      tuple(share / total for share in shares), elapsed, texts=tuple(part))
+                             tuple(share / total for share in shares), elapsed, texts=tuple(part))
 
 
 def _chance(word: str, words: Sequence[str], count: int) -> events.TokenChance:
@@ -276,14 +266,6 @@ def _chance(word: str, words: Sequence[str], count: int) -> events.TokenChance:
     others = sorted(set(words) - {word})[: count - 1]
     rest = ((other, (1 - own) / 2 ** (n + 1)) for n, other in enumerate(others))
     return events.TokenChance(own, ((word, own), *rest))
-
-
-def _spans(document: Document, fit: events.DocumentFit) -> tuple[events.PageSpan, ...]:
-    spans, start = [], 0
-    for page, tokens in zip(document.pages, fit.page_tokens, strict=True):
-        spans.append(events.PageSpan(page.label, start, start + tokens))
-        start += tokens
-    return tuple(spans)
 
 
 def _quotes(document: Document, text: str) -> list[events.QuoteEvent]:
@@ -310,5 +292,5 @@ def _passages(document: Document, leaning: list[int], shares: tuple[float, ...])
     for index in leaning[:3]:
         text = " ".join(document.pages[index].text.split()[:16])
         found.append(events.AttendedChunk(index + 1, document.pages[index].label, index * 100, index * 100 + 16,
-                                   shares[index] / 2, text))
+                                          shares[index] / 2, text))
     return tuple(found)

@@ -19,6 +19,7 @@ from ui.app import queue as app_queue
 from ui.app.conversations import Conversations
 from ui.app.jobs import Fate, Job, Selection
 from ui.app.questions import NOT_KEPT_MORE
+from ui.app.queue import Queue
 from ui.app.services import Services
 from ui.app.tab_view import TabView
 from ui.page import chat as live_answer
@@ -59,6 +60,15 @@ def until(services: Services, held: Held, condition: Callable[[], object]) -> No
             return
         held.let(services.queue)
     raise AssertionError("it never came to that")
+
+
+def reading(services: Services, held: Held, folder: Path) -> tuple[TabView, str, Queue]:
+    """Return a tab with a long document that is being read, the document's id, and the queue; the engine is held."""
+    held.gate.set(False)
+    view = TabView()
+    document = added(services, view, folder, "long.txt", 40)
+    until(services, held, lambda: phase(services, view) == "read")
+    return view, document, services.queue
 
 
 def strip(services: Services, view: TabView) -> tuple[set[int], set[int]]:
@@ -235,10 +245,7 @@ def test_the_document_in_front_is_read_first_and_no_question_is_passed(services:
 
 
 def test_a_reading_that_nobody_looks_at_makes_way_and_goes_on(services: Services, held: Held, tmp_path: Path) -> None:
-    held.gate.set(False)
-    view, queue = TabView(), services.queue
-    long = added(services, view, tmp_path, "long.txt", 40)
-    until(services, held, lambda: phase(services, view) == "read")
+    view, long, queue = reading(services, held, tmp_path)
     done = queue.prefills[long].progress.tokens_done
     note = added(services, view, tmp_path, "note.txt", 1)  # the person turns to it
     ahead = queue.ahead(queue.prefills[note])
@@ -266,10 +273,8 @@ def test_a_question_about_another_document_pauses_it_too(services: Services, hel
 
 
 def test_one_that_is_looked_at_does_not(services: Services, held: Held, tmp_path: Path) -> None:
-    held.gate.set(False)
-    view, other, queue = TabView(), TabView(), services.queue
-    long = added(services, view, tmp_path, "long.txt", 40)
-    until(services, held, lambda: phase(services, view) == "read")
+    _, long, queue = reading(services, held, tmp_path)
+    other = TabView()
     added(services, other, tmp_path, "another.txt", 41)
     assert not queue.prefills[long].fate
     held.let_all(queue)
@@ -278,10 +283,8 @@ def test_one_that_is_looked_at_does_not(services: Services, held: Held, tmp_path
 @pytest.mark.parametrize("asked", [False, True])
 def test_a_note_waits_for_no_long_reading(services: Services, held: Held, tmp_path: Path, asked: bool) -> None:
     """Also where somebody looks at the long one, or has asked about it."""
-    held.gate.set(False)
-    view, other, queue = TabView(), TabView(), services.queue
-    long = added(services, view, tmp_path, "long.txt", 40)
-    until(services, held, lambda: phase(services, view) == "read")
+    view, long, queue = reading(services, held, tmp_path)
+    other = TabView()
     about_long = services.ask(view, "What is long?") if asked else None
     note = added(services, other, tmp_path, "note.txt", 1)
     assert queue.prefills[long].fate is Fate.PAUSE
@@ -295,9 +298,8 @@ def test_a_note_waits_for_no_long_reading(services: Services, held: Held, tmp_pa
 
 def test_nor_for_one_that_is_read_for_a_question(services: Services, held: Held, tmp_path: Path) -> None:
     """The question makes way with its reading, keeps its place, and is answered."""
-    held.gate.set(False)
-    view, other, queue = TabView(), TabView(), services.queue
-    long = added(services, view, tmp_path, "long.txt", 40)
+    view, long, queue = reading(services, held, tmp_path)
+    other = TabView()
     services.cancel_reading(long)
     held.let_all(queue)
     about_long = services.ask(view, "What is long?")
@@ -310,10 +312,7 @@ def test_nor_for_one_that_is_read_for_a_question(services: Services, held: Held,
 
 
 def test_a_paused_reading_is_cancelled_for_good(services: Services, held: Held, tmp_path: Path) -> None:
-    held.gate.set(False)
-    view, queue = TabView(), services.queue
-    long = added(services, view, tmp_path, "long.txt", 40)
-    until(services, held, lambda: phase(services, view) == "read")
+    view, long, queue = reading(services, held, tmp_path)
     added(services, view, tmp_path, "note.txt", 1)
     services.cancel_reading(long)
     held.let_all(queue)
@@ -323,9 +322,7 @@ def test_a_paused_reading_is_cancelled_for_good(services: Services, held: Held, 
 @pytest.mark.parametrize("reads", ["the reading", "the question"])
 def test_on_request_it_is_answered_from_the_pages_that_are_read(services: Services, held: Held, tmp_path: Path,
                                                                 reads: str) -> None:
-    held.gate.set(False)
-    view, queue = TabView(), services.queue
-    long = added(services, view, tmp_path, "long.txt", 40)
+    view, long, queue = reading(services, held, tmp_path)
     if reads == "the question":  # whose own job opens the document
         services.cancel_reading(long)
         held.let_all(queue)
@@ -352,9 +349,7 @@ def test_on_request_it_is_answered_from_the_pages_that_are_read(services: Servic
 
 
 def test_a_stop_reaches_it_on_its_way(services: Services, held: Held, tmp_path: Path) -> None:
-    held.gate.set(False)
-    view, queue = TabView(), services.queue
-    long = added(services, view, tmp_path, "long.txt", 40)
+    view, long, queue = reading(services, held, tmp_path)
     run = services.ask(view, "What is told by now?")
     until(services, held, lambda: queue.pages_read(run))
     services.answer_now(run.id)
