@@ -15,7 +15,7 @@ from argparse import Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import flags
 from .config import MEASUREMENTS, READINGS
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from .engine.engine import Engine
     from .worker.client import EngineClient
 
+_Kind = TypeVar("_Kind")
+_STATS = ("time_to_first_token", "decode_tokens_per_second", "tokens_per_full_pass", "generated_tokens", "full_passes",
+          "tokens_by_origin", "engine", "verifier", "why", "streamed_bytes")  # that are told as they are
 _EPILOG = """\
 example:
   python -m triforce_core ask book.pdf "What is the main claim?" --pages 1-40 --json
@@ -105,19 +108,14 @@ def _parser() -> flags.Parser:
 
 def _tune(given: Namespace) -> int:
     config = flags.engine_config(given, measurements=_cache(given.data_dir) / MEASUREMENTS)
-    say, engine, cancelled = _Progress(), _make_engine(config), False
+    say, engine = _Progress(), _make_engine(config)
     try:
-        for step in engine.load():
-            say.event(step)
+        say.last(engine.load(), ModelInfo)
         with _ctrl_c_cancels(engine) as asked:
-            found = None
-            for event in engine.tune(given.context):
-                say.event(event)
-                found = event if isinstance(event, ModelInfo) else None
-            cancelled = asked.cancelled
+            found = say.last(engine.tune(given.context), ModelInfo)
     finally:
         engine.close()
-    if cancelled or found is None:
+    if asked.cancelled or found is None:
         raise KeyboardInterrupt
     say.line(f"{found.name}, draft {found.draft_name}, {found.mode}, {found.dtype}")
     print(found.drafting, flush=True)
@@ -125,7 +123,7 @@ def _tune(given: Namespace) -> int:
 
 
 def _ask(given: Namespace) -> int:
-    """The process's exit status."""
+    """Ask the question; return the process's exit status."""
     sampling = flags.sampling_params(given, given.max_new_tokens)
     speculation = flags.speculation_config(given, given.engine)
     cache = None if given.no_save else _cache(given.data_dir)
@@ -140,19 +138,23 @@ def _ask(given: Namespace) -> int:
         model = _load(engine, say, given.system)
         with _ctrl_c_cancels(engine):
             _refuse_if_too_long(engine, document, ranges, say)
-            opened = _open(engine, chosen, say)
-            finished = _answer(engine.ask(given.question, (), sampling, speculation, given.system), say,
-                               shown=not given.json)
+            opened = say.last(engine.open_document(chosen), DocumentOpened)
+            if opened is None:
+                raise KeyboardInterrupt
+            say.opened(opened, chosen)
+            finished = say.last(engine.ask(given.question, (), sampling, speculation, given.system), Finished,
+                                shown=not given.json)
+            assert finished is not None, "an answer ends with Finished"
     finally:
         engine.close()
-    told = _as_json(opened, finished, ranges, chosen if model.instructions else None) if given.json else {}
-    print(json.dumps(told, ensure_ascii=False) if given.json else "", flush=True)
+    found = _as_json(opened, finished, ranges, chosen if model.instructions else None) if given.json else {}
+    print(json.dumps(found, ensure_ascii=False) if given.json else "", flush=True)
     say.finished(finished)
     return 130 if finished.reason == "cancelled" else 0
 
 
 def _read(given: Namespace, say: _Progress) -> tuple[Document, Ranges]:
-    """All files as one document, and which of its pages are asked about."""
+    """Return all files as one document, and which of its pages are asked about."""
     from .documents import read_document
     from .documents.chapters import chapter_ranges, page_ranges
     from .documents.document import together
@@ -170,11 +172,7 @@ def _read(given: Namespace, say: _Progress) -> tuple[Document, Ranges]:
 
 def _load(engine: Engine | EngineClient, say: _Progress, system: str) -> ModelInfo:
     """Raises ConfigError where there are instructions for a model that follows none."""
-    model = None
-    for step in engine.load():
-        say.event(step)
-        if isinstance(step, ModelInfo):
-            model = step
+    model = say.last(engine.load(), ModelInfo)
     assert model is not None, "loading ends with ModelInfo"
     if system.strip() and not model.instructions:
         raise ConfigError(f"{model.name} follows no instructions: it only answers questions about the document",
@@ -182,35 +180,8 @@ def _load(engine: Engine | EngineClient, say: _Progress, system: str) -> ModelIn
     return model
 
 
-def _open(engine: Engine | EngineClient, document: Document, say: _Progress) -> DocumentOpened:
-    """Raises KeyboardInterrupt where it was cancelled."""
-    opened = None
-    for step in engine.open_document(document):
-        say.event(step)
-        if isinstance(step, DocumentOpened):
-            opened = step
-    if opened is None:
-        raise KeyboardInterrupt
-    say.opened(opened, document)
-    return opened
-
-
-def _answer(events: Iterable[object], say: _Progress, *, shown: bool) -> Finished:
-    """shown: its text goes to stdout as it comes."""
-    finished = None
-    for event in events:
-        say.event(event)
-        if isinstance(event, TextDelta) and shown:
-            sys.stdout.write(event.text)
-            sys.stdout.flush()
-        if isinstance(event, Finished):
-            finished = event
-    assert finished is not None, "an answer ends with Finished"
-    return finished
-
-
 def _make_engine(config: Any) -> Engine | EngineClient:
-    """In this process; several ranks have processes of their own, which a client leads."""
+    """Return an engine in this process; several ranks have processes of their own, which a client leads."""
     if config.gpus > 1:
         from .worker.client import EngineClient
 
@@ -224,7 +195,7 @@ def _make_engine(config: Any) -> Engine | EngineClient:
 
 
 def _cache(data_dir: Path | None) -> Path:
-    """The app's, so that what one has read the other restores, and what one has measured the other goes by."""
+    """Return the app's cache, so that what one has read or measured serves the other too."""
     if data_dir is not None:
         return data_dir.expanduser().resolve() / "cache"
     from platformdirs import PlatformDirs
@@ -234,7 +205,7 @@ def _cache(data_dir: Path | None) -> Path:
 
 def _refuse_if_too_long(engine: Engine | EngineClient, document: Document, ranges: Ranges,
                         say: _Progress) -> None:
-    """Nothing is cut silently: say how long it is, what fits, and the flag that chooses it."""
+    """Say how long the document is, what fits, and the flag that chooses it: nothing is cut silently."""
     from .documents.chapters import merge_ranges, ranges_text
 
     fit = engine.measure(document.pick(ranges), say.event)
@@ -254,7 +225,7 @@ def _refuse_if_too_long(engine: Engine | EngineClient, document: Document, range
 
 
 def pages_that_fit(fit: DocumentFit) -> int:
-    """How many pages from the first, by their own tokens."""
+    """Return how many pages fit, from the first, by their own tokens."""
     total = 0
     for count, tokens in enumerate(fit.page_tokens):
         total += tokens
@@ -264,11 +235,10 @@ def pages_that_fit(fit: DocumentFit) -> int:
 
 
 class _ctrl_c_cancels:
-    """The first Ctrl+C ends the verb in hand in good order, the second ends the program."""
+    """End the verb in hand in good order at the first Ctrl+C, and the program at the second."""
 
     def __init__(self, engine: Engine | EngineClient) -> None:
         self._engine, self._before = engine, signal.getsignal(signal.SIGINT)
-
         self.cancelled = False
 
     def __enter__(self) -> _ctrl_c_cancels:
@@ -290,6 +260,18 @@ class _Progress:
     def __init__(self) -> None:
         self._live = sys.stderr.isatty()
         self._open = False
+
+    def last(self, events: Iterable[object], kind: type[_Kind], *, shown: bool = False) -> _Kind | None:
+        """Show a verb's events and return the last of a kind. shown: its text goes to stdout as it comes."""
+        found = None
+        for event in events:
+            self.event(event)
+            if isinstance(event, TextDelta) and shown:
+                sys.stdout.write(event.text)
+                sys.stdout.flush()
+            if isinstance(event, kind):
+                found = event
+        return found
 
     def event(self, event: object) -> None:
         if isinstance(event, LoadProgress):
@@ -363,18 +345,9 @@ def _as_json(opened: DocumentOpened, finished: Finished, ranges: Ranges, compare
             "restored": opened.restored,
             "reused_tokens": opened.reused,
             "prefill_seconds": opened.seconds + stats.prefill_seconds,
-            "time_to_first_token": stats.time_to_first_token,
-            "decode_tokens_per_second": stats.decode_tokens_per_second,
-            "tokens_per_full_pass": stats.tokens_per_full_pass,
+            **{name: getattr(stats, name) for name in _STATS},
             "acceptance": {tier: {"tested": count.tested, "accepted": count.accepted}
                            for tier, count in stats.acceptance.items()},
-            "generated_tokens": stats.generated_tokens,
-            "full_passes": stats.full_passes,
-            "tokens_by_origin": dict(stats.tokens_by_origin),
-            "engine": stats.engine,
-            "verifier": stats.verifier,
-            "why": stats.why,
-            "streamed_bytes": stats.streamed_bytes,
         },
         "chunks": [asdict(chunk) for chunk in in_file(finished.chunks, ranges)],
         "quotes": quotes_as_json(finished.quotes, ranges),

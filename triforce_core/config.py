@@ -113,7 +113,7 @@ class EngineConfig:
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How a distribution over the next token is made from logits, and when an answer ends.
+    """Say how a distribution over the next token is made from logits, and when an answer ends.
 
     temperature 0 is greedy. top_p in (0, 1]; top_k 0 keeps all. seed fixes the whole answer. alternatives: how many of
     the likeliest tokens are reported beside each emitted one; 0 reports no probabilities at all and costs nothing.
@@ -140,7 +140,7 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class SpeculationConfig:
-    """How to speculate (TriForce, arXiv 2404.11912). None of them changes the output's distribution.
+    """Say how to speculate (TriForce, arXiv 2404.11912). None of them changes the output's distribution.
 
     gamma1: tokens the small model drafts per retrieval pass. gamma2: tokens gathered per full pass. pace: whether
     gamma2, on "auto", is chosen round by round from what passes cost and what was accepted lately, down to no draft at

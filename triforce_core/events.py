@@ -18,7 +18,8 @@ Mode = Literal["cpu", "on-chip", "offload"]
 
 
 def whole_text(text: str) -> str:
-    """The same text with U+FFFD for half a surrogate pair, which JSON and file names may hold and UTF-8 cannot."""
+    """Return the same text with U+FFFD for half a surrogate pair, which JSON and file names may hold and UTF-8
+    cannot."""
     return _HALF_PAIR.sub("\ufffd", text)
 
 
@@ -68,7 +69,7 @@ class MemoryPlan:
 
     @property
     def need(self) -> int:
-        """Bytes on the device, the reserve included."""
+        """Return the bytes on the device, the reserve included."""
         return (self.weights + self.draft_weights + self.weight_copy + self.resident_kv + self.retrieval
                 + self.draft_cache + self.workspace + self.streams + self.reserve)
 
@@ -128,7 +129,7 @@ class Fit:
 
     @property
     def way(self) -> str:
-        """The mode in words, with what is rounded for it."""
+        """Return the mode in words, with what is rounded for it."""
         return self.mode if self.kv == "same" else f"{self.mode}, keys and values in {self.kv}"
 
     @property
@@ -143,7 +144,7 @@ class Fit:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Those settings on a command line."""
+        """Return those settings on a command line."""
         weights = () if self.weights == "same" else ("--weights", self.weights)
         return (*weights, "--kv", self.kv_setting) if self.kv_setting else weights
 
@@ -282,7 +283,7 @@ class PageSpan:
 
 @dataclass(frozen=True, slots=True)
 class DocumentFit:
-    """How much of a document the loaded model can hold. page_tokens: tokens of each page, marker included.
+    """Say how much of a document the loaded model can hold. page_tokens: tokens of each page, marker included.
 
     max_tokens leaves room for questions and answers; limited_by: what it follows from. estimated: nobody counted."""
 

@@ -95,13 +95,9 @@ def add_speculation_flags(parser: argparse.ArgumentParser, kind: type[Speculatio
 
 def engine_config(given: argparse.Namespace, saved_readings: Path | None = None,
                   measurements: Path | None = None) -> EngineConfig:
-    return EngineConfig(
-        model=given.model, draft_model=given.draft_model, mode=given.mode, dtype=given.dtype, device=given.device,
-        max_context=given.max_context, prefill_chunk=given.prefill_chunk, threads=given.threads,
-        gpu_memory_limit=given.gpu_memory_limit, gpus=given.gpus, resident_layers=given.resident_layers,
-        allow_download=given.allow_download, weights=given.weights, thinking=given.thinking, kv=given.kv,
-        saved_readings=saved_readings, measurements=measurements, tune=getattr(given, "tune", False),
-    )
+    named = {field.name for field in fields(EngineConfig)}
+    return EngineConfig(**{name: value for name, value in vars(given).items() if name in named},
+                        saved_readings=saved_readings, measurements=measurements)
 
 
 def sampling_params(given: argparse.Namespace, max_new_tokens: int) -> SamplingParams:

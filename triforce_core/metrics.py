@@ -89,22 +89,22 @@ class RunningFigures:
 
     @property
     def tokens_per_full_pass(self) -> float:
-        """Mean tokens per verification by the full cache: 1 for plain decoding, 0 before the first."""
+        """Return the mean tokens per verification by the full cache: 1 for plain decoding, 0 before the first."""
         return self.tokens / self.rounds if self.rounds else 0.0
 
     @property
     def page_shares(self) -> tuple[float, ...]:
-        """Mean attention share of every page; () where no round measured it."""
+        """Return the mean attention share of every page; () where no round measured it."""
         return tuple(total / self._measured for total in self._shares) if self._measured else ()
 
 
 def acceptance(rounds: Iterable[RoundEvent]) -> dict[str, TierCount]:
-    """Tested and accepted tokens of every tier, summed; tiers in order of first appearance."""
+    """Return tested and accepted tokens of every tier, summed; tiers in order of first appearance."""
     return RunningFigures(rounds).acceptance
 
 
 def rank_counts(counts: Iterable[RankCount]) -> tuple[RankCount, ...]:
-    """Summed by tier and rank; ranks in order."""
+    """Return the counts summed by tier and rank; ranks in order."""
     totals: dict[tuple[str, int], RankCount] = {}
     for count in counts:
         key = count.tier, count.rank
@@ -114,7 +114,7 @@ def rank_counts(counts: Iterable[RankCount]) -> tuple[RankCount, ...]:
 
 
 def acceptance_rate(count: TierCount) -> float:
-    """Accepted / tested; 0 where nothing was tested."""
+    """Return accepted / tested; 0 where nothing was tested."""
     return count.accepted / count.tested if count.tested else 0.0
 
 
@@ -123,12 +123,12 @@ def generated_tokens(rounds: Sequence[RoundEvent]) -> int:
 
 
 def draft_lengths(rounds: Sequence[RoundEvent]) -> dict[int, int]:
-    """How many rounds had each number of drafted tokens (0: nothing was drafted), ascending."""
+    """Return how many rounds had each number of drafted tokens (0: nothing was drafted), ascending."""
     return dict(sorted(Counter(event.drafted for event in rounds).items()))
 
 
 def milliseconds(rounds: Sequence[RoundEvent]) -> dict[str, float]:
-    """Time per stage, summed."""
+    """Return the time per stage, summed."""
     totals: dict[str, float] = {}
     for event in rounds:
         for stage, spent in event.milliseconds.items():
@@ -137,7 +137,7 @@ def milliseconds(rounds: Sequence[RoundEvent]) -> dict[str, float]:
 
 
 def page_shares(rounds: Iterable[RoundEvent]) -> tuple[float, ...]:
-    """Mean attention share of every page over the rounds that measured it; () if none did."""
+    """Return the mean attention share of every page over the rounds that measured it; () if none did."""
     return RunningFigures(rounds).page_shares
 
 
@@ -145,7 +145,7 @@ def answer_stats(
     rounds: Sequence[RoundEvent], *, prompt_tokens: int, reused_tokens: int, prefill_seconds: float,
     engine: str, why: str, verifier: str = "rejection", settings: Mapping[str, int | str] | None = None,
 ) -> AnswerStats:
-    """Figures of one answer from its rounds (none: it ended before the first)."""
+    """Return the figures of one answer from its rounds (none: it ended before the first)."""
     sums = RunningFigures(rounds)
     seconds = max(0.0, rounds[-1].elapsed - prefill_seconds) if rounds else 0.0
     return AnswerStats(
@@ -170,19 +170,20 @@ def answer_stats(
 
 
 def speedup(plain: AnswerStats | None, fast: AnswerStats | None) -> float | None:
-    """Decode rate of ``fast`` over ``plain``, or None where either could not be measured."""
+    """Return the decode rate of ``fast`` over ``plain``, or None where either could not be measured."""
     if not plain or not fast or not plain.decode_tokens_per_second or not fast.decode_tokens_per_second:
         return None
     return fast.decode_tokens_per_second / plain.decode_tokens_per_second
 
 
 def merge_acceptance(answers: Sequence[Mapping[str, TierCount]]) -> dict[str, TierCount]:
-    """Acceptance over several answers."""
+    """Return the acceptance over several answers."""
     return acceptance([RoundEvent(0, (), (), tuple(answer.values())) for answer in answers])
 
 
 def page_in_file(page: int, ranges: Sequence[tuple[int, int]]) -> int:
-    """The page of the file that was opened as the ``page``-th, both counted from 1; ranges: of ``quotes_as_json``."""
+    """Return the page of the file that was opened as the ``page``-th, both counted from 1; ranges: of
+    ``quotes_as_json``."""
     for first, last in ranges:
         if page <= last - first + 1:
             return first + page - 1
@@ -192,12 +193,13 @@ def page_in_file(page: int, ranges: Sequence[tuple[int, int]]) -> int:
 
 
 def in_file(chunks: Iterable[AttendedChunk], ranges: Sequence[tuple[int, int]]) -> tuple[AttendedChunk, ...]:
-    """Chunks of the pages that were opened, their pages counted in the file; ranges: of ``quotes_as_json``."""
+    """Return chunks of the pages that were opened, their pages counted in the file; ranges: of ``quotes_as_json``."""
     return tuple(replace(chunk, page=page_in_file(chunk.page, ranges)) for chunk in chunks)
 
 
 def quotes_as_json(quotes: Iterable[QuoteEvent], ranges: Sequence[tuple[int, int]] = ()) -> list[dict[str, Any]]:
-    """As plain JSON values. ranges: the file's pages that were opened, where not all were; pages then count in it."""
+    """Return quotations as plain JSON values. ranges: the file's pages that were opened, where not all were; pages then
+    count in it."""
 
     def placed(found: QuoteOccurrence) -> QuoteOccurrence:
         places = (replace(place, page=page_in_file(place.page, ranges)) for place in found.places)
@@ -207,6 +209,6 @@ def quotes_as_json(quotes: Iterable[QuoteEvent], ranges: Sequence[tuple[int, int
 
 
 def support_as_json(support: Iterable[SentenceSupport], ranges: Sequence[tuple[int, int]] = ()) -> list[dict[str, Any]]:
-    """As plain JSON values; ranges: of ``quotes_as_json``."""
+    """Return support as plain JSON values; ranges: of ``quotes_as_json``."""
     return [asdict(replace(one, place=one.place and replace(one.place, page=page_in_file(one.place.page, ranges))))
             for one in support]

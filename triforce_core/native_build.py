@@ -63,8 +63,8 @@ def compiler() -> list[str] | None:
 
 
 def built(command: list[str], instructions: str = _OWN) -> Path:
-    """The library's file, which another process may be making too; of this one one thread. instructions: a flag that
-    says which may be used; tests ask for others than the machine's own. Raises OSError, ImportError,
+    """Return the library's file, which another process may be making too; of this one one thread. instructions: a flag
+    that says which may be used; tests ask for others than the machine's own. Raises OSError, ImportError,
     SubprocessError."""
     flags = [*_FLAGS, instructions]
     with _ONE_AT_A_TIME:

@@ -121,9 +121,9 @@ def make_sampler(loaded: Loaded, params: SamplingParams, verifier: str, masks: M
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One round. tokens: those that the answer has room for; tiers: what was tested and accepted, the drafter's own
-    first; passes, ranks: see ``DraftStats``; shares: of the pages, where the round measured them; streamed: bytes from
-    host memory. began: when, by ``perf_counter``."""
+    """Hold what one round did. tokens: those that the answer has room for; tiers: what was tested and accepted, the
+    drafter's own first; passes, ranks: see ``DraftStats``; shares: of the pages, where the round measured them;
+    streamed: bytes from host memory. began: when, by ``perf_counter``."""
 
     done: Round
     tokens: list[int]
@@ -138,7 +138,7 @@ class Step:
 
 
 class DecodeLoop:
-    """The rounds of one answer. ``context`` grows with every round; all but its last token is in the full cache."""
+    """Run the rounds of one answer. ``context`` grows with every round; all but its last token is in the full cache."""
 
     def __init__(self, pipeline: Pipeline, attended: AttentionReport, sampler: Sampler, context: list[int],
                  max_context: int) -> None:
@@ -191,7 +191,8 @@ def _cut(tokens: Sequence[int], stop: frozenset[int], left: int) -> tuple[list[i
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What an answer follows, and when it was asked for. started: by ``perf_counter``; tokens: of them read anew."""
+    """Say what an answer follows, and when it was asked for. started: by ``perf_counter``; tokens: of them read
+    anew."""
 
     started: float
     tokens: int

@@ -65,7 +65,7 @@ class Loaded:
     copy_rate: float | None = None  # of this rank's GPU, see EngineFacts
 
     def with_weights(self, kind: str) -> Llama:
-        """The target itself ("same"), or its one copy in ``kind``, made when first asked for."""
+        """Return the target itself ("same"), or its one copy in ``kind``, made when first asked for."""
         if kind == "same":
             return self.target
         if kind not in self.copies:
@@ -93,7 +93,7 @@ class Chosen:
         return fingerprint(self.folder) + ("" if self.rounding == "same" else f"-{self.rounding}")
 
     def measured(self) -> ModelInfo:
-        """``info`` with what must be measured on the device itself: planning needs none."""
+        """Return ``info`` with what must be measured on the device itself: planning needs none."""
         c = self.planner.wish.target.shape
         attends = attention_words(self.device, self.dtype, c.num_heads // c.num_kv_heads, c.head_dim)
         return replace(self.info, why=f"{self.info.why}; {attends}") if attends else self.info
@@ -221,7 +221,8 @@ def _planner(config: EngineConfig, folder: Path, draft_folder: Path | None, devi
 
 
 def load(config: EngineConfig, shard: Shard = ALONE) -> Iterator[LoadProgress | Loaded]:
-    """Progress, then the Loaded: one rank's of ``shard``. Raises what ``choose`` raises, and DamagedWeightsError."""
+    """Yield progress, then the Loaded: one rank's of ``shard``. Raises what ``choose`` raises, and
+    DamagedWeightsError."""
     yield LoadProgress("Finding the model", 0.0)
     chosen = choose(config, shard)
     try:
@@ -265,12 +266,12 @@ def _copy_rate(device: torch.device) -> float | None:
 
 
 def _whole_layers(shard: Shard) -> Shard:
-    """The draft model is so small that sums between GPUs would cost more than its layers: each rank has them whole."""
+    """Give each rank the draft model whole: it is so small that sums between GPUs would cost more than its layers."""
     return replace(shard, splits_layers=False)
 
 
 def full_cache(loaded: Loaded, plan: MemoryPlan) -> ModelOnCache:
-    """The target over its full cache, with room for the plan's context."""
+    """Return the target over its full cache, with room for the plan's context."""
     c = loaded.target.config
     if not plan.weight_copy and loaded.copies:  # only speed is lost with them
         loaded.copies.clear()
@@ -284,14 +285,15 @@ def full_cache(loaded: Loaded, plan: MemoryPlan) -> ModelOnCache:
 
 
 def held(shape: ModelConfig, dtype: torch.dtype, device: torch.device, *, ranks: int = 1) -> Weights:
-    """Weights for products in ``dtype``, as the kernels of a device will hold them. shape: of one rank."""
+    """Return weights for products in ``dtype``, as the kernels of a device will hold them. shape: of one rank."""
     on_cpu = device.type == "cpu" and dtype == torch.bfloat16
     panels = on_cpu and compiled().library is not None
     return Weights(shape, dtype.itemsize, keeps_int8=on_cpu and not panels, in_panels=panels, ranks=ranks)
 
 
 def rounded(weights: Weights, rounding: str, dtype: torch.dtype, device: torch.device) -> Weights:
-    """As ``held``, with matrices that are rounded on loading; as they are where this device has no kernels for that."""
+    """Return weights as ``held`` does, with matrices that are rounded on loading; as they are where this device has no
+    kernels for that."""
     if device.type == "cpu":
         int4 = bytes_per_weight("int4") if weights.in_panels else dtype.itemsize  # torch's kernels: rounding alone
         int8 = _int8_bytes(weights)
@@ -307,7 +309,7 @@ def _int8_bytes(weights: Weights) -> int:
 
 
 def _weights(folder: Path, dtype: torch.dtype, device: torch.device, shard: Shard, rounding: str = "same") -> Weights:
-    """One rank's, as the kernels of its device will hold them."""
+    """Return one rank's weights, as the kernels of its device will hold them."""
     stored, config = stored_form(folder), read_config(folder)
     weights = replace(held(local_config(config, shard), dtype, device, ranks=shard.world), int8=stored.int8)
     if stored.int8_rows:

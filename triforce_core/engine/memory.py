@@ -47,7 +47,7 @@ class Planner:
         return room.device - torch.cuda.memory_allocated(self.device) if self.device.type == "cuda" else room.host_free
 
     def plan(self, tokens: int | None, held: int = 0, *, together: bool = False) -> MemoryPlan:
-        """For ``tokens`` of context; None: for the longest that fits now. held: see ``read_room``.
+        """Plan for ``tokens`` of context; None: for the longest that fits now. held: see ``read_room``.
         together: every rank asks the same now, and all go by the one with the least room.
 
         Raises NotEnoughMemoryError: need, have, what to change."""
@@ -86,8 +86,8 @@ class Planner:
 
 def make_wish(target: Weights, draft: Weights | None, *, max_context: int, config: EngineConfig,
               device: torch.device, dtype: torch.dtype) -> Wish:
-    """With the caches that answers use unless they are asked with other settings. dtype: of products. Raises
-    ConfigError."""
+    """Return the wish for the caches that answers use unless they are asked with other settings. dtype: of products.
+    Raises ConfigError."""
     on_gpu, group = device.type == "cuda", target.shape.num_heads // target.shape.num_kv_heads
     usual = plan(SpeculationConfig(), Situation(max_context, draft is not None, on_gpu))
     kernels, dim = choose_kernels(device), target.shape.head_dim
@@ -129,7 +129,7 @@ def _cache_kinds(config: EngineConfig, on_gpu: bool, no_rows: str = "") -> tuple
 
 
 def _no_rows(config: EngineConfig, kernels: Kernels, dtype: torch.dtype, dim: int) -> str:
-    """Why a GPU attends no rows of bytes; "" where it does."""
+    """Say why a GPU attends no rows of bytes; "" where it does."""
     if config.gpus > 1:
         return "on several GPUs"
     if dtype != torch.bfloat16:
@@ -141,7 +141,7 @@ def _no_rows(config: EngineConfig, kernels: Kernels, dtype: torch.dtype, dim: in
 
 
 def _unpacking(device: torch.device, dim: int) -> int:
-    """Bytes for a number of a rounded cache while a layer of it is unpacked, where passes need that."""
+    """Return the bytes for a number of a rounded cache while a layer of it is unpacked, where passes need that."""
     if device.type == "cuda":
         return 2  # bfloat16, for wide passes
     return 0 if compiled().library is not None and native.attends(dim) else _TORCH_UNPACKING
@@ -158,7 +158,7 @@ def _words(number: float, unit: str) -> str:
 
 
 def place(config: EngineConfig, shard: Shard) -> tuple[torch.device, str]:
-    """The device, and why. Raises ConfigError."""
+    """Return the device, and why. Raises ConfigError."""
     has_gpu = torch.cuda.is_available()
     dry_run = config.mode == "offload" and config.device == "cpu"
     if config.mode in ("on-chip", "offload") and not has_gpu and not dry_run:
@@ -180,7 +180,7 @@ def place(config: EngineConfig, shard: Shard) -> tuple[torch.device, str]:
 
 
 def modes(config: EngineConfig, on_gpu: bool) -> tuple[Mode, ...]:
-    """Best first."""
+    """Return the modes that may be, the best first."""
     if config.mode == "offload":  # on a CPU a dry run
         return ("offload",)
     if not on_gpu:
@@ -213,13 +213,13 @@ def device_name(device: torch.device, shard: Shard, dtype: torch.dtype) -> str:
 
 
 def cpu_kernels(dtype: torch.dtype) -> str:
-    """Whose, and why, in a few words."""
+    """Say whose kernels a CPU has, and why, in a few words."""
     return compiled().summary if dtype == torch.bfloat16 else "torch's (our own are for bfloat16)"
 
 
 def attention_words(device: torch.device, dtype: torch.dtype, group: int, dim: int) -> str:
-    """Which kernel reads long documents on this GPU, measured now; "" on a CPU. group, dim: query heads per KV head,
-    and head_dim."""
+    """Say which kernel reads long documents on this GPU, measured now; "" on a CPU. group, dim: query heads per KV
+    head, and head_dim."""
     if device.type != "cuda" or dtype == torch.float32:
         return ""
     return choose_wide_attention(device, dtype, group, dim).summary

@@ -36,7 +36,7 @@ _WINDOW, _CROSS_WINDOW = 256, 768
 
 
 def prefill_chunk(config: EngineConfig, group: int, *, on_gpu: bool, streams: bool) -> int:
-    """Tokens per pass of a prefill; streams: the cache comes through a link, layer by layer.
+    """Return the tokens per pass of a prefill; streams: the cache comes through a link, layer by layer.
 
     Letters: G (group) query heads of each of H KV heads, D head_dim. A pass of n tokens brings in each earlier token's
     key and value once, 4 H D bytes in bf16, and attends them with 4 n G H D operations; its own products come on top.
@@ -67,8 +67,8 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Tiers:
-    """Which tiers draft. draft_model: the small model writes; intermediate: the target's weights over ``budget`` tokens
-    of the cache check, the ``recent`` newest among them."""
+    """Say which tiers draft. draft_model: the small model writes; intermediate: the target's weights over ``budget``
+    tokens of the cache check, the ``recent`` newest among them."""
 
     speculates: bool
     draft_model: bool
@@ -96,7 +96,7 @@ class Lengths:
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest draft that is ever asked for."""
+        """Return the tokens of the longest draft that is ever asked for."""
         return max(self.gamma2s)
 
 
@@ -132,13 +132,13 @@ class Plan:
 
     @property
     def candidates(self) -> Candidates:
-        """Lengths to choose from."""
+        """Return the lengths to choose from."""
         lengths = self.lengths
         return Candidates(lengths.gamma2s, lengths.may_rest, lengths.most or None)
 
     @property
     def tiers_key(self) -> str | None:
-        """All that a step of the drafter takes its time from; None: it takes more for a longer context."""
+        """Return all that a step of the drafter takes its time from; None: it takes more for a longer context."""
         small = f"small model, {self.draft_cache} {self.sinks} and {self.window}" if self.draft_model else \
             "no small model"
         middle = f"{self.middle_cache} {self.budget}, {self.recent} newest, chunks of {self.chunk_size} every " \
@@ -154,7 +154,8 @@ class Plan:
 
 
 def plan(wanted: SpeculationConfig, at: Situation) -> Plan:
-    """Raises nothing: impossible wishes (a budget beyond the context) become the nearest possible, with a why."""
+    """Decide. Raises nothing: impossible wishes (a budget beyond the context) become the nearest possible, with a
+    why."""
     tiers = _tiers(wanted, at)
     lookup = tiers.speculates and wanted.ngram == "straight" and not tiers.drafts
     # At temperature 0 direct copies bring 1.18 times the tokens per second on five workloads on a CPU, 1.05 to 1.08
@@ -182,7 +183,7 @@ def plan(wanted: SpeculationConfig, at: Situation) -> Plan:
 
 
 def _copied(wanted: SpeculationConfig, at: Situation, tiers: Tiers) -> str:
-    """The weights of the intermediate verifier: "same", or a copy in few bits."""
+    """Return the weights of the intermediate verifier: "same", or a copy in few bits."""
     kind: str = wanted.retrieval_weights
     # Beside a cache that streams, drafting is a small part of the time, and its layers need the memory more.
     if kind == "auto" and at.on_gpu and not at.offloaded:
@@ -213,7 +214,7 @@ def _tiers(wanted: SpeculationConfig, at: Situation) -> Tiers:
 
 
 def _usual_lengths(wanted: SpeculationConfig, at: Situation, tiers: Tiers, lookup: bool) -> tuple[int, int]:
-    """gamma1 and gamma2: as they were given, or what is good for most texts; 0 where nothing drafts."""
+    """Return gamma1 and gamma2: as they were given, or what is good for most texts; 0 where nothing drafts."""
     small, middle = tiers.draft_model, tiers.intermediate
     chain = _CAPTURED_CHAIN if at.on_graphs and middle else CHAIN
     gamma1 = _auto(wanted.gamma1, chain if small else MOST_COPIED) if small or lookup else 0
@@ -243,7 +244,7 @@ def _lengths(wanted: SpeculationConfig, at: Situation, tiers: Tiers, lookup: boo
 
 
 def _who_drafts(wanted: SpeculationConfig, at: Situation, tiers: Tiers, lookup: bool) -> str:
-    """And who verifies."""
+    """Say who drafts and who verifies."""
     if not tiers.speculates:
         return "plain decoding was chosen"
     context = f"{at.context_tokens:,} tokens"

@@ -208,7 +208,7 @@ class LeftConversations:
 
 
 class Reading:
-    """What the full cache has read: a document, and the conversation behind it.
+    """Follow what the full cache has read: a document, and the conversation behind it.
 
     document: its token ids, of which every context begins with the first ``shared``; token_ids: those behind the cache,
     in order; chunk: tokens of a pass."""

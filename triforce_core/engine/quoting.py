@@ -104,7 +104,7 @@ _MOST_OCCURRENCES = 8  # occurrences of one quotation that are reported with the
 
 
 class QuoteReport:
-    """Tells where an answer's quotations stand. All of it follows from the answer's tokens, so it is the same however
+    """Report where an answer's quotations stand. All of it follows from the answer's tokens, so it is the same however
     they were drafted."""
 
     def __init__(self, constraint: QuoteConstraint, places: Callable[[int, int], tuple[QuotePlace, ...]],
@@ -123,7 +123,7 @@ class QuoteReport:
         return tuple(self._newest.values())
 
     def feed(self, token_ids: Sequence[int], texts: Sequence[str]) -> Iterator[QuoteEvent]:
-        """The answer's next tokens, and what each adds to its text."""
+        """Yield what the answer's next tokens quote. texts: what each adds to its text."""
         for token, text in zip(token_ids, texts, strict=True):
             before, end = self._state, self._length
             self._state = before.advance(token)
@@ -137,7 +137,7 @@ class QuoteReport:
                 yield self._report(self._state.spans(), self._length, closed=False)
 
     def end(self) -> Iterator[QuoteEvent]:
-        """The answer ends here, maybe inside a quotation."""
+        """Yield the quotation inside which the answer ends, if any."""
         if self._state.phase == "inside":
             yield self._report(self._state.spans(), self._length, closed=False)
 

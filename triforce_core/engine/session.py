@@ -32,8 +32,8 @@ AnswerEvent = PrefillProgress | RoundEvent | TextDelta | QuoteEvent | Finished
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked, as the engine takes it; text None goes on with the document's own. system: instructions for the
-    whole conversation."""
+    """Hold what is asked, as the engine takes it; text None goes on with the document's own. system: instructions for
+    the whole conversation."""
 
     text: str | None
     history: Sequence[Turn]
@@ -44,7 +44,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class _Drafting:
-    """What drafts for a document, made together and given back together."""
+    """Hold what drafts for a document, made together and given back together."""
 
     pipeline: Pipeline
     selector: DraftLengthSelector | None

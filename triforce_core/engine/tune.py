@@ -38,7 +38,7 @@ _STEPS = 100  # hundredths, in which progress is counted
 
 
 def subject(device: torch.device, dtype: str, fingerprint: str, draft_fingerprint: str, shard: Shard) -> Subject:
-    """This machine as far as its speed depends on it, and what was loaded."""
+    """Describe this machine as far as its speed depends on it, and what was loaded."""
     found = read_capability()
     machine = {"CPU": found.cpu_name, "cores": str(found.physical_cores), "threads": str(torch.get_num_threads()),
                "torch": str(torch.__version__), "numbers": dtype, "device": device.type}
@@ -53,13 +53,13 @@ def subject(device: torch.device, dtype: str, fingerprint: str, draft_fingerprin
 
 
 def open_profile(folder: Path | None, whose: Subject) -> Profile:
-    """Ranks do not share a file."""
+    """Open what is kept of this machine; ranks do not share a file."""
     rank = whose.machine.get("rank", "")
     return Profile(folder / rank.replace(" ", "-") if folder is not None and rank else folder, whose)
 
 
 def usual_lengths(loaded: Loaded, longest: int) -> tuple[int, ...]:
-    """Tokens of context to measure at, of at most ``longest`` that fit."""
+    """Return the tokens of context to measure at, of at most ``longest`` that fit."""
     short = _SHORT_ON_GPU if loaded.target.device.type == "cuda" else _SHORT
     most = min(_LONG, longest) - ROOM
     return tuple(sorted({min(short, most), most})) if most > 0 else ()
@@ -91,7 +91,7 @@ def tune(loaded: Loaded, profile: Profile, contexts: Sequence[int], chunk: int, 
 
 def _measure(loaded: Loaded, profile: Profile, plan: MemoryPlan, chunk: int,
              cancelled: Callable[[], bool]) -> Iterator[float]:
-    """At one length of context; the share of it that is done. Raises what ``ran_out`` knows."""
+    """Measure at one length of context; yield the share of it that is done. Raises what ``ran_out`` knows."""
     full = full_cache(loaded, plan)
     vocabulary = loaded.target.config.vocab_size
     # Steps through the vocabulary that repeat nothing within what is read; the first ids are special.
@@ -122,7 +122,7 @@ def _measure(loaded: Loaded, profile: Profile, plan: MemoryPlan, chunk: int,
 
 
 def _fill(full: ModelOnCache[FullCache], context: Sequence[int], chunk: int, cancelled: Callable[[], bool]) -> None:
-    """The cache with all of ``context`` but its last token, most of it copied."""
+    """Fill the cache with all of ``context`` but its last token, most of it copied."""
     cache, tokens = full.cache, len(context) - 1
     for _ in prepare(full, tokens, cancelled):
         pass

@@ -38,13 +38,14 @@ _SPACES = re.compile(r"[^\S\n]+")
 
 
 def ascii_typography(text: str) -> str:
-    """Straight quotes, ``--``, ``-``, ``...``, single spaces; no tabs, zero-width characters or emoji."""
+    """Return a text with straight quotes, ``--``, ``-``, ``...``, single spaces; no tabs, zero-width characters or
+    emoji."""
     text = text.replace("\r\n", "\n").translate(_CHARACTERS)
     return _SPACES.sub(" ", _PICTURES.sub("", text))
 
 
 def normaliser(name: str | None) -> Callable[[str], str]:
-    """The mapping of a prompt.json's ``normalise``; none named, none applied. Raises UnsupportedModelError."""
+    """Return the mapping of a prompt.json's ``normalise``; none named, none applied. Raises UnsupportedModelError."""
     if name is None:
         return str
     if name == ASCII_TYPOGRAPHY:
@@ -84,12 +85,12 @@ class DocumentPrompt:
         return self.document.id
 
     def page_index(self, token: int) -> int:
-        """Which page (from 0) holds this token."""
+        """Return which page (from 0) holds this token."""
         starts = self._starts
         return int(np.clip(np.searchsorted(starts, token, side="right") - 1, 0, len(starts) - 1))
 
     def split_by_page(self, start: int, end: int) -> list[tuple[int, int, int]]:
-        """Tokens [start, end) as (page index, start, end), page by page."""
+        """Return tokens [start, end) as (page index, start, end), page by page."""
         pieces = []
         for index in range(self.page_index(start), self.page_index(max(start, end - 1)) + 1):
             page = self.pages[index]
@@ -102,11 +103,11 @@ class DocumentPrompt:
 
     @cached_property
     def quotes(self) -> QuoteIndex:
-        """The index that verbatim quoting needs."""
+        """Return the index that verbatim quoting needs."""
         return QuoteIndex(self.token_ids, self.marks)
 
     def quotes_without(self, left_out: Collection[int]) -> QuoteIndex:
-        """The same, but no quotation has one of these tokens in it."""
+        """Return the same, but no quotation has one of these tokens in it."""
         marks = self.marks.copy()
         found = np.flatnonzero(np.isin(self.token_ids, list(left_out)))
         marks[found] = 0
@@ -117,7 +118,7 @@ class DocumentPrompt:
 
 @dataclass(frozen=True)
 class Fit:
-    """How much of a document fits: pages 1..pages_fit take tokens_fit of max_tokens."""
+    """Say how much of a document fits: pages 1..pages_fit take tokens_fit of max_tokens."""
 
     tokens: int
     max_tokens: int
@@ -138,7 +139,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class QuoteFormat:
-    """How a model writes quotations, from its prompt.json. end_ids and also_open are those of ``QuoteConstraint``.
+    """Say how a model writes quotations, from its prompt.json. end_ids and also_open are those of ``QuoteConstraint``.
 
     prior: the weight of the passages' scores beside the model's own probabilities; 0 leaves the choice to the model."""
 
@@ -183,12 +184,12 @@ class PromptBuilder:
 
     @property
     def tail_length(self) -> int:
-        """Tokens behind the last page that end the document: leave them off to go on with its text."""
+        """Return the tokens behind the last page that end the document: leave them off to go on with its text."""
         return len(self._layout.tail)
 
     def document(self, document: Document, heard: Callable[[PrefillProgress], None] = lambda progress: None
                  ) -> DocumentPrompt:
-        """The fixed prefix of every conversation about this document. Those used last are remembered.
+        """Return the fixed prefix of every conversation about this document. Those used last are remembered.
 
         heard: called after every few pages with how far it is."""
         key = document.id
@@ -234,7 +235,7 @@ class PromptBuilder:
         return self._layout.instructed_tail(words) if words else list(self._layout.tail)
 
     def question(self, text: str, first: bool = True) -> list[int]:
-        """One turn up to the point where the answer starts. first: directly after the document."""
+        """Return one turn up to the point where the answer starts. first: directly after the document."""
         words = " ".join(self.normalise(text).split())
         if not words:
             raise ConfigError("The question is empty", remedy="Type a question about the document.")
@@ -246,11 +247,11 @@ class PromptBuilder:
 
     def tokens_of_pages(self, document: Document, heard: Callable[[PrefillProgress], None] = lambda progress: None
                         ) -> list[int]:
-        """Tokens that each page takes; their sum is the document's. heard: as of ``document``."""
+        """Return the tokens that each page takes; their sum is the document's. heard: as of ``document``."""
         return [page.end - page.start for page in self.document(document, heard).pages]
 
     def fit(self, document: Document, max_tokens: int) -> Fit:
-        """Which pages, from the first, fit into max_tokens."""
+        """Return which pages, from the first, fit into max_tokens."""
         prompt = self.document(document)
         total, tail = len(prompt.token_ids), self.tail_length
         ends = [page.end + tail for page in prompt.pages]
@@ -259,7 +260,7 @@ class PromptBuilder:
         return Fit(total, max_tokens, len(ends), count, ends[count - 1] if count else 0)
 
     def places(self, prompt: DocumentPrompt, start: int, end: int) -> list[tuple[int, int, int]]:
-        """Context tokens [start, end) as (page index, first character, last + 1) in the pages' own text.
+        """Return context tokens [start, end) as (page index, first character, last + 1) in the pages' own text.
 
         By counting the letters behind them, not by searching: a sentence is not mistaken for its twin on the page. A
         page whose text and tokens do not agree letter by letter is left out."""
@@ -280,12 +281,12 @@ class PromptBuilder:
         return found
 
     def quote_places(self, prompt: DocumentPrompt, start: int, end: int) -> tuple[QuotePlace, ...]:
-        """``places``, with the pages' labels."""
+        """Return ``places``, with the pages' labels."""
         return tuple(QuotePlace(index + 1, prompt.pages[index].label, first, last)
                      for index, first, last in self.places(prompt, start, end))
 
     def _solid(self, token_ids: np.ndarray) -> str:
-        """Their letters; half a character at the end is none."""
+        """Return their letters; half a character at the end is none."""
         decoder = self.tokenizer.stream_decoder()
         return "".join("".join(decoder.feed(int(token)) for token in token_ids).split())
 

@@ -1,4 +1,4 @@
-"""How a model family wants documents and turns written: by a ``prompt.json``, or by the model's chat template.
+"""Lay documents and turns out as a model family wants them: by a ``prompt.json``, or by the model's chat template.
 
 A chat template is rendered once with placeholders and cut there, so that the document is a fixed prefix and each turn
 appends only its own ids. What the template would change in earlier turns (some drop their reasoning) is not changed:
@@ -25,27 +25,28 @@ from ..tokenizer import Tokenizer
 
 
 class Layout(ABC):
-    """How one model family wants documents and turns written."""
+    """The layout of documents and turns for one model family."""
 
     head: list[int]  # before the first page; belongs to its span
     tail: list[int]  # after the last page; belongs to its span
 
     @abstractmethod
     def pages(self, labels: Sequence[str], texts: Sequence[str]) -> list[tuple[list[int], np.ndarray]]:
-        """Ids and marks of every page, marker first."""
+        """Return ids and marks of every page, marker first."""
 
     @abstractmethod
     def instructed_tail(self, text: str) -> list[int]:
-        """Ids that stand in ``tail``'s place where a conversation has a system text. It comes behind the document, so
-        that one reading of the document serves every text. Raises ConfigError for a model that follows none."""
+        """Return the ids that stand in ``tail``'s place where a conversation has a system text. It comes behind the
+        document, so that one reading of the document serves every text. Raises ConfigError for a model that follows
+        none."""
 
     @abstractmethod
     def question(self, text: str, first: bool) -> list[int]:
-        """Ids from the end of what came before up to where the answer starts."""
+        """Return the ids from the end of what came before up to where the answer starts."""
 
     @abstractmethod
     def after_answer(self, answer_ids: Sequence[int]) -> list[int]:
-        """Ids that must stand between an answer as it was generated and the next question."""
+        """Return the ids that must stand between an answer as it was generated and the next question."""
 
 
 def mark_page(
@@ -56,7 +57,7 @@ def mark_page(
     rules: SentenceRules,
     tokenizer: Tokenizer,
 ) -> np.ndarray:
-    """Marks of one page's tokens: ``marker`` ids without text, then lines of text. [len(ids)] uint8.
+    """Return the marks of one page's tokens: ``marker`` ids without text, then lines of text. [len(ids)] uint8.
 
     lines[i] is a line exactly as encoded, gaps[i] the bytes of line break after it. Token borders are found by adding
     up token bytes; a sentence border inside a token is no border. A tokenizer whose pieces do not add up to the text
@@ -93,7 +94,8 @@ def mark_page(
 def _borders(
     lines: Sequence[str], gaps: Sequence[int], rules: SentenceRules
 ) -> tuple[list[tuple[int, int]], list[int], list[int], int]:
-    """In bytes from the page's text: (start, end) of each line, starts and ends of sentences, the whole size."""
+    """Return, in bytes from the page's text: (start, end) of each line, starts and ends of sentences, the whole
+    size."""
     borders: list[tuple[int, int]] = []
     starts: list[int] = []
     stops: list[int] = []
@@ -113,7 +115,7 @@ def _borders(
 
 
 def _at(sorted_values: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where each wanted value stands (clipped into range), and whether it is really there."""
+    """Return where each wanted value stands (clipped into range), and whether it is really there."""
     found = np.minimum(np.searchsorted(sorted_values, wanted), len(sorted_values) - 1)
     return found, sorted_values[found] == wanted
 
@@ -122,7 +124,7 @@ FORMAT = 1
 
 
 class TaggedLayout(Layout):
-    """settings: the contents of prompt.json."""
+    """The layout that a prompt.json states. settings: the contents of prompt.json."""
 
     def __init__(self, tokenizer: Tokenizer, settings: Mapping[str, Any], rules: SentenceRules) -> None:
         if settings.get("format") != FORMAT:
@@ -165,12 +167,13 @@ class TaggedLayout(Layout):
         return self._filled(self._turn, text)
 
     def after_answer(self, answer_ids: Sequence[int]) -> list[int]:
-        """Nothing where the answer already ended itself; a stop piece that is not the ending is left to the engine."""
+        """Return nothing where the answer already ended itself; a stop piece that is not the ending is left to the
+        engine."""
         end = self._answer_end
         return [] if end and list(answer_ids[-len(end) :]) == end else list(end)
 
     def _slot(self, template: str, name: str) -> tuple[list[int], str, list[int]]:
-        """A template cut at its slot: ids before, the space that goes with the text, ids after."""
+        """Cut a template at its slot: ids before, the space that goes with the text, ids after."""
         before, slot, after = template.partition(name)
         if template and not slot:
             raise UnsupportedModelError(f"prompt.json has a template without {name}: {template!r}")
@@ -246,7 +249,7 @@ class ChatLayout(Layout):
         return self._tokenizer.encode(before, special=True), self._tokenizer.encode(between, special=True)
 
     def _set(self, bos: list[int], ask: str, between: str, ask_again: str) -> None:
-        """The plain form for models without a template."""
+        """Set the plain form for models without a template."""
         encode = self._tokenizer.encode
         self.head, self.tail = bos + encode(_BEFORE), encode(_AFTER)
         self._ask, self._between, self._ask_again = encode(ask), encode(between), encode(ask_again)
@@ -272,7 +275,8 @@ class ChatLayout(Layout):
         return self._tokenizer.encode(text) + (self._ask if first else self._ask_again)
 
     def after_answer(self, answer_ids: Sequence[int]) -> list[int]:
-        """The template's own text between turns, without the end-of-turn token where the answer wrote it itself."""
+        """Return the template's own text between turns, without the end-of-turn token where the answer wrote it
+        itself."""
         between = self._between
         done = bool(answer_ids) and bool(between) and answer_ids[-1] == between[0]
         return list(between[1:] if done else between)

@@ -39,7 +39,8 @@ def beat(descriptor: int) -> None:
 
 
 class Pulse:
-    """The other end: how long nothing was heard. Any thread may look, and somebody has to look now and then."""
+    """Hear the beats at the other end, and how long nothing was heard. Any thread may look, and somebody has to look
+    now and then."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.beats_here, self.to_child = os.pipe()
@@ -56,7 +57,7 @@ class Pulse:
             return self._silent
 
     def started(self) -> None:
-        """The child has its end now: this process lets go of it."""
+        """Close the child's end, which it has by now."""
         os.close(self.to_child)
 
     def close(self) -> None:
@@ -82,7 +83,7 @@ _SPINS = "2000"
 
 
 def engine_environment(config: EngineConfig) -> dict[str, str]:
-    """What must be set before a process imports the engine: no telemetry, no network unless allowed, threads."""
+    """Return what must be set before a process imports the engine: no telemetry, no network unless allowed, threads."""
     offline = "0" if config.allow_download else "1"
     settings = {"HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1", "TOKENIZERS_PARALLELISM": "false",
                 "HF_HUB_OFFLINE": offline, "TRANSFORMERS_OFFLINE": offline}

@@ -1,4 +1,4 @@
-"""What the page's process and the engine's say to each other over a ``pipe``.
+"""Define what the page's process and the engine's say to each other over a ``pipe``.
 
 A verb is one Request; the child answers Accepted, then Yielded for every event, then exactly one of Returned,
 Failed and Crashed; Reported may come in between. After Crashed the child ends. Every message carries the number of its
