@@ -25,7 +25,7 @@ from triforce_core import events
 from triforce_core.config import BUILTIN, EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.documents.document import Document
 from triforce_core.errors import ConfigError, EngineDiedError, NotEnoughMemoryError
-from triforce_core.metrics import answer_stats, page_shares
+from triforce_core.metrics import RunningFigures, answer_stats
 from triforce_core.worker.protocol import EngineState, EngineStatus
 
 Fault = Literal["", "crash", "hang", "memory"]
@@ -190,7 +190,7 @@ class ScriptedEngine:
         stats = answer_stats(rounds, prompt_tokens=new, reused_tokens=reused, prefill_seconds=prefilled,
                              engine="triforce" if triforce else "autoregressive", why=why,
                              verifier=speculation.verifier)
-        shares = page_shares(rounds)
+        shares = RunningFigures(rounds).page_shares
         ids = tuple(token for event in rounds for token in event.token_ids)
         yield events.Finished(reason, "".join(written), ids, stats,
                               _passages(document, leaning, shares) if shares else (), shares, tuple(quotes),

@@ -38,7 +38,7 @@ def test_nothing_yet() -> None:
     stats = metrics.answer_stats([], prompt_tokens=0, reused_tokens=0, prefill_seconds=0, engine="triforce", why="")
     assert stats.generated_tokens == stats.full_passes == 0
     assert stats.decode_tokens_per_second == stats.tokens_per_full_pass == 0.0
-    assert metrics.page_shares([]) == ()
+    assert metrics.RunningFigures().page_shares == ()
 
 
 def test_an_answer_of_one_round_has_a_rate() -> None:
@@ -73,7 +73,7 @@ def test_tokens_of_a_server_that_reports_no_rounds_make_a_rate() -> None:
 
 def test_sums_and_means() -> None:
     assert metrics.milliseconds(ROUNDS) == {"verify": 6.0}
-    assert metrics.page_shares(ROUNDS) == (0.5, 0.5)
+    assert metrics.RunningFigures(ROUNDS).page_shares == (0.5, 0.5)
     merged = metrics.merge_acceptance([metrics.acceptance(ROUNDS), metrics.acceptance(ROUNDS)])
     assert merged["draft"] == TierCount("draft", 16, 14)
     assert metrics.acceptance_rate(merged["draft"]) == 0.875

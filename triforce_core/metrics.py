@@ -136,11 +136,6 @@ def milliseconds(rounds: Sequence[RoundEvent]) -> dict[str, float]:
     return totals
 
 
-def page_shares(rounds: Iterable[RoundEvent]) -> tuple[float, ...]:
-    """Return the mean attention share of every page over the rounds that measured it; () if none did."""
-    return RunningFigures(rounds).page_shares
-
-
 def answer_stats(
     rounds: Sequence[RoundEvent], *, prompt_tokens: int, reused_tokens: int, prefill_seconds: float,
     engine: str, why: str, verifier: str = "rejection", settings: Mapping[str, int | str] | None = None,

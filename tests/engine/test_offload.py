@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import gc
-import weakref
 from dataclasses import replace
 from functools import cache
 
@@ -16,7 +14,7 @@ from triforce_core.config import EngineConfig, SamplingParams
 from triforce_core.engine.memory import modes
 from triforce_core.engine.plan import Plan, Situation, plan, prefill_chunk
 from triforce_core.errors import ConfigError
-from triforce_core.events import DocumentOpened, Finished, PrefillProgress, RoundEvent
+from triforce_core.events import DocumentOpened, Finished, RoundEvent
 from triforce_core.kv_cache.offloaded import OffloadedCache
 from triforce_core.research.engine import ResearchEngine
 from triforce_core.research.settings import ResearchConfig
@@ -116,18 +114,6 @@ def test_reading_can_be_cancelled_while_memory_is_made_ready(folders):
     engine.cancel()
     assert not any(isinstance(event, DocumentOpened) for event in stream)
     assert isinstance([*engine.open_document(document(seed=1))][-1], DocumentOpened)
-
-
-def test_opening_another_document_frees_the_first_ones_cache_at_once(folders):
-    engine, _ = opened(folders)
-    answer(engine, TRIFORCE)
-    cache = weakref.ref(engine._session.full.cache)
-    gc.disable()
-    try:
-        assert any(isinstance(event, PrefillProgress) for event in engine.open_document(document(seed=1)))
-        assert cache() is None
-    finally:
-        gc.enable()
 
 
 def test_chunk_means_are_refused(offloaded):

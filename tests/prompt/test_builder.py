@@ -13,7 +13,7 @@ from tests.tokenizer_folders import hugging_face_folder, sentencepiece_folder
 from triforce_core.assets import BUILTIN_FOLDER
 from triforce_core.documents.document import Document, Page
 from triforce_core.engine.quoting import Quoting
-from triforce_core.errors import ConfigError, UnsupportedModelError
+from triforce_core.errors import ConfigError, ContextTooLongError, UnsupportedModelError
 from triforce_core.prompt.builder import DocumentPrompt, PromptBuilder, ascii_typography
 from triforce_core.sampling.quote_matcher import Mark, QuoteConstraint, QuoteState
 from triforce_core.tokenizer import Tokenizer
@@ -53,7 +53,6 @@ def test_pages_cover_the_prompt_exactly(builders: dict[str, PromptBuilder], kind
     assert [page.label for page in prompt.pages] == ["i", "ii", "", "3"]
     assert prompt.pages[0].start == 0 and prompt.pages[-1].end == len(prompt.token_ids)
     assert all(a.end == b.start and a.start < a.end for a, b in zip(prompt.pages, prompt.pages[1:], strict=False))
-    assert builder.tokens_of_pages(DOCUMENT) == [page.end - page.start for page in prompt.pages]
     for page, span in zip(DOCUMENT.pages, prompt.pages, strict=True):
         text = builder.tokenizer.decode(prompt.token_ids[span.start : span.end])
         expected = ascii_typography(page.text) if kind == "tagged" else page.text
@@ -251,7 +250,7 @@ def test_the_count_tells_how_far_it_is(builders: dict[str, PromptBuilder], kind:
     """Every few pages; the total is an estimate until the last, and the ids do not depend on how many go together."""
     builder, heard = builders[kind], []
     long = Document("long", "txt", tuple(Page(str(i), f"Fox {i} knows it. " * (i % 7 + 1)) for i in range(80)), "txt")
-    counted = builder.tokens_of_pages(long, heard.append)
+    counted = [page.end - page.start for page in builder.document(long, heard.append).pages]
     assert [progress.stage for progress in heard] == ["tokenize"] * 3
     head_and_tail = len(builder._layout.head) + builder.tail_length
     assert heard[-1].tokens_done == heard[-1].tokens_total == sum(counted) - head_and_tail
@@ -260,18 +259,19 @@ def test_the_count_tells_how_far_it_is(builders: dict[str, PromptBuilder], kind:
     parts = builder._layout.pages([page.label for page in long.pages], [page.text for page in long.pages])
     assert [len(ids) for ids, _ in parts[1:-1]] == counted[1:-1]
     again: list = []
-    builder.tokens_of_pages(long, again.append)
+    builder.document(long, again.append)
     assert again == [], "remembered"
 
 
 def test_what_fits(builders: dict[str, PromptBuilder]) -> None:
     builder = builders["tagged"]
-    counts = builder.tokens_of_pages(DOCUMENT)
-    assert builder.fit(DOCUMENT, sum(counts)).fits
-    some = builder.fit(DOCUMENT, sum(counts) - 1)
-    assert (some.pages_fit, some.fits) == (3, False) and "pages 1-3" in str(some)
-    assert some.tokens_fit == len(builder.document(DOCUMENT.select(1, 3)).token_ids)
-    assert builder.fit(DOCUMENT, 3).pages_fit == 0 and "not even page 1" in str(builder.fit(DOCUMENT, 3))
+    prompt, some = builder.document(DOCUMENT), len(builder.document(DOCUMENT.select(1, 3)).token_ids)
+    total = len(prompt.token_ids)
+    builder.require_fit(prompt, total)
+    with pytest.raises(ContextTooLongError, match=rf"pages 1-3 \({some:,} tokens\) of 4 pages.*such as 1-3"):
+        builder.require_fit(prompt, total - 1)
+    with pytest.raises(ContextTooLongError, match="not even page 1"):
+        builder.require_fit(prompt, 3)
 
 
 def test_an_empty_question_and_a_foreign_prompt_format(builders: dict[str, PromptBuilder], tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ class FakeEngine:
             print("noise on stdout")
             os.write(1, b"more noise\n")
         if question == "error":
-            raise ContextTooLongError("The question is too long")
+            raise ContextTooLongError("The question is too long", allowed="9 words", remedy="Ask less.")
         rounds: list[RoundEvent] = []
         reason = "length"
         words = f"{os.getpid()} {self._document.title if self._document else None} {len(history)}".split()

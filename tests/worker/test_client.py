@@ -149,8 +149,9 @@ def test_two_tabs_ask_about_two_documents(client: EngineClient) -> None:
 def test_a_users_error_leaves_the_engine_as_it_was(client: EngineClient) -> None:
     list(client.open_document(BOOK))
     pid = client.status().pid
-    with pytest.raises(ContextTooLongError, match="question is too long"):
+    with pytest.raises(ContextTooLongError, match="question is too long") as raised:
         list(client.ask("error"))
+    assert (raised.value.allowed, raised.value.remedy) == ("9 words", "Ask less.")
     with pytest.raises(ContextTooLongError):
         list(client.open_document(Document("Long", "txt", (Page("1", "x" * 1000),), "text")))
     assert "Book" in text_of(list(client.ask("what?")))  # the last document that could be opened

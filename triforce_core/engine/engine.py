@@ -14,7 +14,7 @@ from ..device.capability import describe, read_capability
 from ..device.memory import give_back, ran_out, read_use
 from ..device.shard import ALONE, Shard, require_gpus
 from ..documents.document import Document
-from ..errors import ConfigError, ContextTooLongError, NotEnoughMemoryError
+from ..errors import ConfigError, NotEnoughMemoryError
 from ..events import (
     DocumentFit,
     DocumentOpened,
@@ -135,7 +135,7 @@ class Engine:
                 ) -> DocumentFit:
         """Return how many tokens the document takes, page by page, and how many fit into the context and into memory
         now. heard: called meanwhile with how far the count is. Raises NotEnoughMemoryError."""
-        page_tokens = tuple(self.builder().tokens_of_pages(document, heard))
+        page_tokens = tuple(page.end - page.start for page in self.builder().document(document, heard).pages)
         loaded = self._need_loaded()
         context = loaded.planner.plan(None, self._held).context
         return DocumentFit(sum(page_tokens), _without_conversation(context), page_tokens,
@@ -159,9 +159,7 @@ class Engine:
             assert self._opened is not None, "set with the session"
             yield replace(self._opened, seconds=0.0, restored=True, unsaved="", reused=0, damaged=False)
             return
-        fit = builder.fit(document, _without_conversation(loaded.info.max_context))
-        if not fit.fits:
-            raise ContextTooLongError(str(fit), remedy=f"Choose a page range, such as 1-{max(1, fit.pages_fit)}.")
+        builder.require_fit(prompt, _without_conversation(loaded.info.max_context))
         tokens = prompt.token_ids.tolist()
         wanted = self._wanted = min(len(tokens) + _CONVERSATION, loaded.info.max_context)
         plan = loaded.planner.plan(wanted, self._held, together=True)

@@ -4,7 +4,7 @@ A conversation is: document ids (a FIXED prefix, whatever is asked; a system tex
 ``after_document``), then for each turn ``question`` ids, the answer's ids as generated, and ``after_answer`` ids. Two
 layouts: the one that a ``prompt.json`` beside the tokenizer states (the built-in model), and the model's chat template
 with the document fenced in the first user message.
-Document and question text can never produce a special token. Nothing is cut: ``fit`` tells what would not fit.
+Document and question text can never produce a special token. Nothing is cut: ``require_fit`` says what would not fit.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
-from pathlib import Path
 from time import perf_counter
 
 import numpy as np
 
 from ..documents.document import LONGEST_LABEL, Document
 from ..documents.sentences import NOTE, SentenceRules
-from ..errors import ConfigError
+from ..errors import ConfigError, ContextTooLongError, UnsupportedModelError
 from ..events import PageSpan, PrefillProgress, QuotePlace
 from ..sampling.quote_matcher import Mark, QuoteIndex, Unit
 from ..tokenizer import Tokenizer
@@ -50,11 +49,8 @@ def normaliser(name: str | None) -> Callable[[str], str]:
         return str
     if name == ASCII_TYPOGRAPHY:
         return ascii_typography
-    from ..errors import UnsupportedModelError
-
-    raise UnsupportedModelError(
-        f"prompt.json asks for the text form {name!r}", allowed=ASCII_TYPOGRAPHY, remedy="Update TriForce Chat."
-    )
+    raise UnsupportedModelError(f"prompt.json asks for the text form {name!r}", allowed=ASCII_TYPOGRAPHY,
+                                remedy="Update TriForce Chat.")
 
 
 def spelt_letters(text: str, normalise: Callable[[str], str]) -> tuple[str, list[int]]:
@@ -117,27 +113,6 @@ class DocumentPrompt:
 
 
 @dataclass(frozen=True)
-class Fit:
-    """Say how much of a document fits: pages 1..pages_fit take tokens_fit of max_tokens."""
-
-    tokens: int
-    max_tokens: int
-    pages: int
-    pages_fit: int
-    tokens_fit: int
-
-    @property
-    def fits(self) -> bool:
-        return self.pages_fit == self.pages
-
-    def __str__(self) -> str:
-        if self.fits:
-            return f"The document is {self.tokens:,} tokens; all {self.pages} pages fit into {self.max_tokens:,}"
-        what = f"pages 1-{self.pages_fit} ({self.tokens_fit:,} tokens)" if self.pages_fit else "not even page 1"
-        return f"The document is {self.tokens:,} tokens, {self.max_tokens:,} fit: {what} of {self.pages} pages"
-
-
-@dataclass(frozen=True)
 class QuoteFormat:
     """Say how a model writes quotations, from its prompt.json. end_ids and also_open are those of ``QuoteConstraint``.
 
@@ -153,13 +128,10 @@ class QuoteFormat:
 
 
 class PromptBuilder:
-    """Lays out documents and turns for the model in ``folder`` (by default the tokenizer's own)."""
+    """Lays out documents and turns for a tokenizer's model."""
 
-    def __init__(self, tokenizer: Tokenizer, folder: Path | str | None = None) -> None:
-        self.tokenizer = tokenizer
-        settings = tokenizer.prompt_settings
-        if folder is not None and Path(folder) != tokenizer.folder:
-            settings = Tokenizer(folder).prompt_settings
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer, settings = tokenizer, tokenizer.prompt_settings
         self.normalise = normaliser(settings.get("normalise"))
         self._rules = SentenceRules.of(settings.get("sentence_break"), settings.get("abbreviations"))
         self._layout: Layout = (
@@ -245,19 +217,16 @@ class PromptBuilder:
         """Return what must stand between a generated answer (its stop token included, if any) and the next question."""
         return self._layout.after_answer(answer_ids)
 
-    def tokens_of_pages(self, document: Document, heard: Callable[[PrefillProgress], None] = lambda progress: None
-                        ) -> list[int]:
-        """Return the tokens that each page takes; their sum is the document's. heard: as of ``document``."""
-        return [page.end - page.start for page in self.document(document, heard).pages]
-
-    def fit(self, document: Document, max_tokens: int) -> Fit:
-        """Return which pages, from the first, fit into max_tokens."""
-        prompt = self.document(document)
-        total, tail = len(prompt.token_ids), self.tail_length
-        ends = [page.end + tail for page in prompt.pages]
-        ends[-1] = total
+    def require_fit(self, prompt: DocumentPrompt, max_tokens: int) -> None:
+        """Raise ContextTooLongError, which says which pages fit, where a document takes more than ``max_tokens``."""
+        total, pages = len(prompt.token_ids), len(prompt.pages)
+        if total <= max_tokens:
+            return
+        ends = [page.end + self.tail_length for page in prompt.pages[:-1]]
         count = sum(end <= max_tokens for end in ends)
-        return Fit(total, max_tokens, len(ends), count, ends[count - 1] if count else 0)
+        what = f"pages 1-{count} ({ends[count - 1]:,} tokens)" if count else "not even page 1"
+        raise ContextTooLongError(f"The document is {total:,} tokens, {max_tokens:,} fit: {what} of {pages} pages",
+                                  remedy=f"Choose a page range, such as 1-{max(1, count)}.")
 
     def places(self, prompt: DocumentPrompt, start: int, end: int) -> list[tuple[int, int, int]]:
         """Return context tokens [start, end) as (page index, first character, last + 1) in the pages' own text.
