@@ -137,13 +137,16 @@ def test_half_a_surrogate_in_a_title_costs_nothing_else(tmp_path: Path) -> None:
     assert document.reader.startswith("pypdfium2") and document.title == "a"
 
 
-@pytest.mark.parametrize(("package", "name", "text"), [
-    ("justhtml", "a.html", "<!doctype html><html><body><p>A whale.</p></body></html>"),
-    ("markdown_it", "a.md", "# A whale\n\nIt *swims*.\n\n- far\n- deep\n")])
+@pytest.mark.parametrize(("packages", "name", "content"), [
+    (["justhtml"], "a.html", b"<!doctype html><html><body><p>A whale.</p></body></html>"),
+    (["markdown_it"], "a.md", b"# A whale\n\nIt *swims*.\n\n- far\n- deep\n"),
+    (["pypdfium2", "pypdf"], "a.pdf", hostile.text_pdf())])
 def test_a_package_that_is_missing_is_named_and_the_file_is_not_blamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                                      package: str, name: str, text: str) -> None:
-    program = f"import runpy, sys; sys.modules[{package!r}] = None; runpy.run_module(sys.argv[1], run_name='__main__')"
+                                                                      packages: list[str], name: str, content: bytes
+                                                                      ) -> None:
+    program = (f"import runpy, sys; sys.modules |= dict.fromkeys({packages}); "
+               "runpy.run_module(sys.argv[1], run_name='__main__')")
     monkeypatch.setattr(child, "command", lambda module: [sys.executable, "-c", program, module])
-    (tmp_path / name).write_text(text)
-    with pytest.raises(DocumentError, match=f"{package} is not installed.*pip install"):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DocumentError, match=f"{packages[-1]} is not installed.*pip install"):
         read_document(tmp_path / name)
