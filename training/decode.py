@@ -14,7 +14,7 @@ from training.model import Llama
 from training.text import Encoder
 from triforce_core.evidence.sentence_index import SentenceIndex
 from triforce_core.evidence.sentence_prior import SentencePrior
-from triforce_core.evidence.word_vectors import WordVectors
+from triforce_core.evidence.vectors import WordVectors
 
 Cache = list[tuple[Tensor, Tensor]]
 

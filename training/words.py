@@ -16,8 +16,8 @@ import numpy as np
 
 from training.question_sets import AskedDocument, article_documents, left_out
 from training.text import each_record
-from triforce_core.evidence.question_words import WORD
-from triforce_core.evidence.word_vectors import Stems
+from triforce_core.evidence.question import WORD
+from triforce_core.evidence.vectors import stem
 from triforce_core.prompt.builder import ascii_typography
 
 TEXTS = ("prose-train", "books-train")  # of the first corpus
@@ -47,7 +47,7 @@ def texts(file: Path, without: Collection[str], limit: int | None) -> Iterator[s
 def write_stems(files: dict[str, Path], articles: list[AskedDocument], without: Collection[str], limit: int | None,
                 out: Path) -> int:
     """Writes the stems of each paragraph of more than four words, a line each; returns how many words."""
-    stem, total = Stems().of, 0
+    total = 0
     unfinished = out.with_suffix(".part")
     with unfinished.open("w", encoding="utf8") as lines:
         def write(paragraph: str) -> int:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from triforce_core.evidence.answering import NOT_FOUND, Answering
-from triforce_core.evidence.request_kind import RequestKind
+from triforce_core.evidence.question import RequestKind
 from triforce_core.evidence.sentence_index import SentenceIndex
 from triforce_core.evidence.sentence_prior import Ranking, SentencePrior
-from triforce_core.evidence.word_vectors import WordVectors
+from triforce_core.evidence.vectors import WordVectors
 
 LINES = [
     "The Harbour of Bristol",

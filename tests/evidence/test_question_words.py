@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from triforce_core.evidence.question_words import names
+from triforce_core.evidence.question import names
 
 
 @pytest.mark.parametrize(("question", "expected"), [

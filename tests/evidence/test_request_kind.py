@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from triforce_core.evidence.question_words import Asks, asks, points_back, subject_words
-from triforce_core.evidence.request_kind import RequestKind, request_kind
+from triforce_core.evidence.question import Asks, RequestKind, asks, points_back, request_kind, subject_words
 
 KINDS = {
     RequestKind.SOCIAL: ["thanks!", "Hello", "ok", "great, thank you so much", "?", "good morning", "who are you?",

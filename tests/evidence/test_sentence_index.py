@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from triforce_core.evidence.sentence_index import SentenceIndex
-from triforce_core.evidence.word_vectors import WordVectors
+from triforce_core.evidence.vectors import WordVectors
 
 SENTENCES = ["The harbour master counted nine ships.", "Ships need wind.", "The mill stood by the river.", "It rained."]
 

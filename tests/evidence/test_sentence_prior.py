@@ -7,7 +7,7 @@ import pytest
 
 from triforce_core.evidence.sentence_index import SentenceIndex
 from triforce_core.evidence.sentence_prior import SentencePrior, read_features, strange_names
-from triforce_core.evidence.word_vectors import WordVectors
+from triforce_core.evidence.vectors import WordVectors
 
 SENTENCES = ["The Bridges of Ohio", "In 2012 there were 57,000 bridges in poor condition.", "It was the most ever.",
              "In 2025 there were 42,000 bridges in poor condition.", "Inspectors look at every bridge twice a year."]

@@ -10,8 +10,8 @@ import pytest
 
 from triforce_core import packages
 from triforce_core.errors import ConfigError
-from triforce_core.evidence import sentence_vectors
-from triforce_core.evidence.sentence_vectors import SentenceVectors
+from triforce_core.evidence import vectors as sentence_vectors
+from triforce_core.evidence.vectors import SentenceVectors
 
 SENTENCES = ["The captain has the command of the ship.", "Taxes are due on the fifth of May.",
              "Every house needs a roof.", "A dog that barks does not bite."]
@@ -42,6 +42,6 @@ def test_a_machine_without_them_is_told_what_to_install(monkeypatch: pytest.Monk
 
 def test_the_packages_own_code_is_not_run() -> None:
     """It would set up logging, and could fetch files from the internet."""
-    code = ("import sys; from triforce_core.evidence.sentence_vectors import SentenceVectors; "
+    code = ("import sys; from triforce_core.evidence.vectors import SentenceVectors; "
             "SentenceVectors.shipped().of(['a']); sys.exit('wordllama' in sys.modules)")
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -6,7 +6,7 @@ import pytest
 
 from triforce_core.evidence.sentence_index import SentenceIndex
 from triforce_core.evidence.support import THRESHOLD, support
-from triforce_core.evidence.word_vectors import WordVectors
+from triforce_core.evidence.vectors import WordVectors
 
 SENTENCES = ["The lighthouse keeper counted forty ships before the storm reached the harbour.",
              "He wrote their names into a leather book.",

@@ -24,7 +24,7 @@ from training.words import save as save_vectors  # noqa: E402
 from triforce_core.device.capability import single_thread  # noqa: E402
 from triforce_core.evidence.reranker import Pairs, Passage, Reranker  # noqa: E402
 from triforce_core.evidence.sentence_prior import Network  # noqa: E402
-from triforce_core.evidence.word_vectors import WordVectors, unit  # noqa: E402
+from triforce_core.evidence.vectors import WordVectors, unit  # noqa: E402
 
 TOPICS = "apple bridge candle dragon engine forest garden harbour island jacket kettle ladder".split()
 LETTERS = [prefix + letter for prefix in ("", "##") for letter in "abcdefghijklmnopqrstuvwxyz"]

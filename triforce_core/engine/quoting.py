@@ -13,7 +13,7 @@ from ..events import QuoteEvent, QuoteOccurrence, QuotePlace, Turn
 from ..evidence.answering import Answering, AnswerPlan
 from ..evidence.sentence_index import SentenceIndex
 from ..evidence.sentence_prior import SentencePrior
-from ..evidence.word_vectors import WordVectors
+from ..evidence.vectors import WordVectors
 from ..prompt.builder import DocumentPrompt, PromptBuilder, QuoteFormat
 from ..sampling.quote_matcher import QuoteConstraint, QuoteIndex
 

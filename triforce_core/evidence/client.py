@@ -8,17 +8,40 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from dataclasses import dataclass
 
 from ..documents.document import Document
 from ..errors import EvidenceDiedError
 from ..events import SentenceSupport
 from ..pipe import Child
-from .protocol import Check, Checked, Index
 
 IDLE_SECONDS = 300.0  # a chat pauses for less; starting and indexing 60 pages anew takes two seconds
 _MODULE = "triforce_core.evidence.process"
 # One thread: it runs beside an engine that has both cores.
 _ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """Make ready what checking against this document needs, in place of the document before. No reply."""
+
+    document: Document
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Compare the sentences of an answer with the document that was indexed last."""
+
+    number: int
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The reply to ``Check``: the sentences that can be judged, in the answer's order."""
+
+    number: int
+    sentences: tuple[SentenceSupport, ...]
 
 
 class EvidenceClient:

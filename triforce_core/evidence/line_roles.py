@@ -54,7 +54,6 @@ def _titled(words: Sequence[str]) -> bool:
     return bool(words) and words[0][0].isupper() and all(not word[0].islower() or len(word) < 5 for word in words)
 
 
-# large: a list of kinds, tried in order
 def _role(line: str) -> Role:
     if _LEADERS.search(line):
         return Role.CONTENTS

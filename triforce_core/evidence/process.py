@@ -1,6 +1,6 @@
 """The evidence process: indexes one document and checks answers against it, until its parent ends it or is gone.
 
-    python -m triforce_core.evidence.process    (started by ``client``, which speaks ``protocol``)
+    python -m triforce_core.evidence.process    (started by ``client``)
 
 It computes at low priority with one thread, so an engine that writes meanwhile keeps its cores. An error that nobody
 foresaw ends it: the traceback is in the log, and the client starts another one.
@@ -13,7 +13,7 @@ import queue
 import threading
 
 from ..pipe import Close, Receiver, parents_pipes
-from .protocol import Check, Checked, Index
+from .client import Check, Checked, Index
 
 _NICENESS = 10
 

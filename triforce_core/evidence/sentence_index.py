@@ -12,9 +12,8 @@ from functools import cached_property
 import numpy as np
 
 from .line_roles import Role, line_roles
-from .question_words import WORD, Asks, asks, subject_words
-from .sentence_vectors import SentenceVectors
-from .word_vectors import Stems, WordVectors, unit
+from .question import WORD, Asks, asks, subject_words
+from .vectors import SentenceVectors, WordVectors, stem, unit
 
 _SATURATION, _LENGTH = 1.2, 0.5  # k1 and b of BM25 (Robertson and Zaragoza 2009, section 3.2)
 _SOFT = 0.3  # words whose vectors are less alike than this have nothing to do with each other
@@ -26,9 +25,8 @@ _SIGNS = tuple(re.compile(pattern) for pattern in (
     r"\b(?:one|two|three|four|five|six|seven|eight|nine|ten|twelve|twenty|hundred|thousand|million|dozen|half)\b",
     r"(?<=[a-z,] )[A-Z][a-z]+ [A-Z][a-z]+|\b(?:Mr|Mrs|Dr|Sir|Prof)\b",
     r"(?<=[a-z,] )[A-Z][a-zA-Z]+",
-    r"\b(?:because|since|so that|in order to|due to|as a result|therefore|thus|reason|cause[sd]?|otherwise|"
-    r"result(?:s|ed)? in|"
-    r"leads? to|led to|to (?:avoid|prevent|ensure|reduce|protect|allow|help|make))\b",
+    r"\b(?:because|since|so that|in order to|due to|as a result|therefore|thus|reason|cause[sd]?|otherwise|result(?:s|"
+    r"ed)? in|leads? to|led to|to (?:avoid|prevent|ensure|reduce|protect|allow|help|make))\b",
     r"\b(?:is|are|was|were) (?:an?|the|one of|any|defined|called|known)\b",
     r"\b(?:means?|refers? to|defined as|called|known as|i\.e\.|that is|consists? of|denotes?|represents?|term)\b",
     r"\b(?:must|shall|required?|requires|need to|needs to|have to|has to|mandatory|obligat\w+|MUST|SHALL|REQUIRED)\b",
@@ -50,7 +48,6 @@ _DEFINING = ("is", "are", "was", "were", "mean", "refer", "defin", "call", "know
 _BEFORE_DEFINING, _CLOSE, _OPENING_WORDS = 9, 6, 8  # words
 
 
-# large: what is known of each sentence, each made once
 class SentenceIndex:
     """sentences: their texts, in the document's order; lines: the number of the line on which each stands, ascending.
 
@@ -58,9 +55,8 @@ class SentenceIndex:
 
     def __init__(self, sentences: Sequence[str], lines: Sequence[int] | np.ndarray, vectors: WordVectors) -> None:
         assert len(sentences) == len(lines)
-        self._vectors, self._stems = vectors, Stems()
+        self._vectors = vectors
         self._corrected: dict[str, str] = {}  # stems of words that nobody knows: looking for the nearest takes 10 ms
-        self._matched: tuple[tuple[str, ...], tuple[np.ndarray, np.ndarray]] | None = None
         self.sentences, self.size = list(sentences), len(sentences)
         self.line_of = np.unique(np.asarray(lines, np.int64), return_inverse=True)[1].reshape(-1)
         self._line_starts = np.flatnonzero(np.diff(self.line_of, prepend=-1))
@@ -77,7 +73,7 @@ class SentenceIndex:
         raw = [WORD.findall(sentence.lower()) for sentence in self.sentences]
         self._spellings = Counter(word for words in raw for word in words)
         self.vocabulary: dict[str, int] = {}
-        stem, known = self._stems.of, self.vocabulary
+        known = self.vocabulary
         numbers = [[known.setdefault(stem(word), len(known)) for word in words] for words in raw]
         self.lengths = np.array([len(words) for words in numbers], np.int64)
         # A sentence without words has one that is nobody's, so that every one has a stretch of its own.
@@ -144,19 +140,19 @@ class SentenceIndex:
         the document's that is spelt most like it."""
         found = []
         for word in subject_words(question):
-            stem = self._stems.of(word)
-            if stem not in self.vocabulary and stem not in self._vectors.number and len(word) > 3:
+            term = stem(word)
+            if term not in self.vocabulary and term not in self._vectors.number and len(word) > 3:
                 if word not in self._corrected:
                     near = [known for known in self._spellings if abs(len(known) - len(word)) < 3]
                     alike = difflib.get_close_matches(word, near, 1, 0.75)
-                    self._corrected[word] = self._stems.of(alike[0]) if alike else stem
-                stem = self._corrected[word]
-            found.append(stem)
+                    self._corrected[word] = stem(alike[0]) if alike else term
+                term = self._corrected[word]
+            found.append(term)
         return list(dict.fromkeys(found)) or [""]  # no word: one that stands nowhere
 
     def stems(self, words: Sequence[str]) -> list[str]:
         """Return stems of words as ``WORD`` finds them, each once."""
-        return list(dict.fromkeys(map(self._stems.of, words)))
+        return list(dict.fromkeys(map(stem, words)))
 
     def in_english(self, terms: Sequence[str]) -> bool:
         """Whether the word vectors, which are of English, know most of these stems."""
@@ -186,14 +182,8 @@ class SentenceIndex:
         return saturated
 
     def matches(self, terms: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """(alike, times), both [terms, n]: how alike the most similar word of each sentence is to each term, 1 for the
-        term itself; and how often the term stands there. The newest are kept: a question's scores and its confidence
-        ask for the same."""
-        if self._matched is None or self._matched[0] != tuple(terms):
-            self._matched = tuple(terms), self._match(terms)
-        return self._matched[1]
-
-    def _match(self, terms: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Return (alike, times), both [terms, n]: how alike the most similar word of each sentence is to each term, 1
+        for the term itself; and how often the term stands there."""
         vectors, _ = self._vectors.of(list(terms))
         alike = vectors @ self._word_vectors.T
         numbers = np.array([self.vocabulary.get(term, -1) for term in terms], np.int64)

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..assets import WORDS_FOLDER
 from .line_roles import Role
-from .question_words import WORD, Asks, asks, names
+from .question import WORD, Asks, asks, names
 from .reranker import Passage, Reranker
 from .sentence_index import SentenceIndex
 
@@ -24,9 +24,8 @@ NEAR_COUNTS, READ_COUNTS = 8.0, 1.0  # times a cosine and what reading says, in 
 _NEVER, _SELDOM, _LESS = -30.0, -2.0, -0.7
 _OF_ROLE = {Role.HEADING: _NEVER, Role.CONTENTS: _NEVER, Role.NOTE: _SELDOM, Role.CODE: _SELDOM, Role.ROW: _LESS}
 _ASKED_FOR = {
-    Role.CODE: frozenset("code command commands function example pragma option flag grammar rule syntax line "
-                         "snippet script "
-                         "config setting".split()),
+    Role.CODE: frozenset("code command commands function example pragma option flag grammar rule syntax line snippet "
+                         "script config setting".split()),
     Role.ROW: frozenset("table row column list according appendix chart figure total number".split()),
     Role.NOTE: frozenset("note notes footnote footnotes endnote reference references source sources cited".split()),
     Role.CONTENTS: frozenset("contents chapter page index".split()),
@@ -119,7 +118,7 @@ def passage(index: SentenceIndex, sentence: int) -> Passage:
 
 
 def strange_names(index: SentenceIndex, question: str, sentences: Sequence[int]) -> np.ndarray:
-    """float32 [sentences, 3]: of a question's names (``question_words.names``) how many stand nowhere in the document,
+    """float32 [sentences, 3]: of a question's names (``question.names``) how many stand nowhere in the document,
     how many not in a sentence, its heading or the sentence before, and how many there are. Who asks about another
     person, year or product than the document's gets a sentence that is about the same otherwise."""
     asked = index.stems(names(question))

@@ -14,9 +14,9 @@ import numpy as np
 from ..documents.document import Document
 from ..documents.sentences import SentenceRules
 from ..events import QuotePlace, SentenceSupport
-from .question_words import WORD
+from .question import WORD
 from .sentence_index import SentenceIndex
-from .word_vectors import WordVectors
+from .vectors import WordVectors
 
 # Of sentences that restate a passage one in sixteen lies below, of those about another document nine in ten: see
 # docs/measurements.md.

@@ -1,0 +1,175 @@
+"""Find what a line asks for: small talk, a task, a summary or an answer, of what kind, and with which words."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum, IntEnum
+
+WORD = re.compile(r"[a-z]+(?:'[a-z]+)?|\d+(?:[.,]\d+)*")
+_SPELT = re.compile(r"[A-Za-z][A-Za-z']*|\d+(?:[.,]\d+)*")
+
+
+class Asks(IntEnum):
+    """Name the kind of answer that a question wants, by its first words that show it."""
+
+    OTHER = 0
+    WHO = 1
+    WHEN = 2
+    WHERE = 3
+    NUMBER = 4
+    WHY = 5
+    HOW = 6
+    DEFINITION = 7
+    REQUIREMENT = 8
+    YES_NO = 9
+    WHICH = 10
+
+
+_ASKS = (
+    (Asks.WHY, r"\bwhy\b|\bhow come\b|\breasons?\b|\bwhat (?:makes|made|led|caused|prompted)\b|\bcauses?\b|"
+               r"\bpurpose\b|\bwhat(?:'s| is| was| are) the (?:point|idea|use|downside|harm|matter|problem)\b|"
+               r"\bwhat .{0,200}\bfor\?*$"),
+    (Asks.NUMBER, r"\bhow (?:many|much|long|often|far|old|fast|big|large|high|tall|deep|soon|late|early)\b|"
+                  r"\b(?:number|amount|percentage?|share|rate|cost|price|size|limit|cap|total|population) of\b|"
+                  r"\bwhat (?:percentage?|share|number|amount|rate|age|size|sum|fraction)\b|\b(?:cost|price|salary)\b"),
+    (Asks.WHEN, r"\bwhen\b|\bwhat (?:year|date|day|month|time)\b|\b(?:which|in what) year\b|\bdate of\b|\bsince when\b|"
+                r"\bdeadline\b"),
+    (Asks.WHO, r"\bwho(?:m|se|'s)?\b|\b(?:which|what) (?:person|company|agency|people|author|president|king|group)\b|"
+               r"\bname of the (?:person|man|woman|author)\b"),
+    (Asks.WHERE, r"\bwhere\b|\b(?:which|what) (?:place|city|country|state|town|section|directory|folder|file)\b"),
+    (Asks.DEFINITION, r"\bdefin|\bmean(?:s|t|ing)?\b|\bwhat(?:'s| is| are| was| were|s) (?:an? |the )?(?:term "
+                      r")?[\w'\"“-]+"
+                      r"(?: [\w'\"”-]+){0,3}\s*\?*$|\bstands? for\b|\bcalled\b|\bknown as\b|\bexplain\b|\brefers?\b"),
+    (Asks.REQUIREMENT, r"\b(?:must|shall|should|may|can|could|allowed|permitted|required?|requirements?|need|needs|"
+                       r"have to|has to|supposed|forbidden|prohibited|legal|mandatory|ok|okay|able|free to|obliged|"
+                       r"minimum|maximum)\b"),
+    (Asks.HOW, r"\bhow\b|\bway to\b|\bsteps?\b|\bmethod\b"),
+    (Asks.WHICH, r"\bwhich\b"),
+    (Asks.YES_NO, r"^(?:and |but |so )?(?:is|are|was|were|do|does|did|has|have|had|will|would)\b"),
+)
+_KINDS = tuple((kind, re.compile(pattern)) for kind, pattern in _ASKS)
+# They speak of the request, not of its subject: "What happens next?" must not favour sentences that say "next".
+REQUEST = frozenset(
+    """a about according after again all also am an and answer any are as asked at be because been before being book but
+    by came can chapter come comes continue could describe did do document does doing done else even ever exactly
+    exist explain explained find follow follows for from get gets give given go got had happen happened happens has have
+    having he her here him his how i if in into is it its just know like list made make many may me mean meaning means
+    mention mentioned mentions more much must my name next no not of off on one or other our out page paragraph passage
+    please quote quoted really report said same say saying says sentence shall she should show so some such tell text
+    than that the their them then there these they thing things this those to too under until up upon us use used using
+    very want was way we were what what's whats when where which while who whom whose why will with word words would
+    write written yes you your kind sort type exactly actually anything something someone anyone there's it's can't
+    define defined definition meant don't doesn't didn't isn't wasn't won't author section according table""".split()
+)
+_POINTS_BACK = re.compile(r"\b(?:it|its|they|them|their|this|that|these|those|he|him|his|she|her|there|then|one|"
+                          r"ones)\b")
+
+
+def asks(question: str) -> Asks:
+    """Return the kind of answer that is wanted."""
+    lowered = question.lower()
+    return next((kind for kind, pattern in _KINDS if pattern.search(lowered)), Asks.OTHER)
+
+
+def subject_words(question: str) -> list[str]:
+    """Its words but for those that speak of the request, lower case, in order, each once; all of them if none is
+    left."""
+    words = list(dict.fromkeys(WORD.findall(question.lower().replace("’", "'"))))
+    return [word for word in words if word not in REQUEST] or words
+
+
+def names(question: str) -> list[str]:
+    """Its numbers, and the words that have a capital without being the first: lower case, without "'s", each once. None
+    of a question that is written in capitals."""
+    words = _SPELT.findall(question.replace("’", "'"))
+    found = [word for place, word in enumerate(words) if word[0].isdigit() or (place and word[0].isupper())]
+    found = [word.lower().removesuffix("'s") for word in found if not word.startswith("I'") and word != "I"]
+    return list(dict.fromkeys(found)) if 2 * len(found) <= len(words) + 1 else []
+
+
+def points_back(question: str) -> bool:
+    """Whether it needs the question before it to be understood: "And why did he do that?"."""
+    words = subject_words(question)
+    return (_POINTS_BACK.search(question.lower()) is not None and len(words) <= 6) or len(words) <= 1
+
+
+class RequestKind(Enum):
+    """Name the kind of answer that a line asks for: a passage, a list of sentences, the gist of the whole or of a
+    section, what follows the last quotation; or what no quotation gives: small talk, something to be written, another
+    language."""
+
+    SENTENCE = "sentence"
+    SEVERAL = "several"
+    SUMMARY = "summary"
+    MORE = "more"
+    SOCIAL = "social"
+    TASK = "task"
+    LANGUAGE = "language"
+
+
+_PLEASE = r"\A(?:please |can you |could you |would you )*"
+_TEXT = (r"(?:document|text|book|report|paper|article|chapter|page|file|guide|manual|handbook|proposal|contract|"
+         r"agreement|opinion|case|story|novel|speech|essay|rfc|pep|standard|section)")
+_MANY = (r"(?:requirements|conditions|exceptions|examples|reasons|risks|options|types|kinds|benefits|"
+         r"(?:dis)?advantages|drawbacks|limitations|recommendations|alternatives|goals|criteria|steps|stages|causes|"
+         r"effects|consequences|arguments|principles)")
+_SOCIAL = re.compile(
+    r"(?:(?:ok(?:ay)?|great|perfect|cool|nice|yes|no|sorry|please|thanks?|thank you|thx|cheers|hello|hi|hey|bye|"
+    r"goodbye|good (?:morning|evening|afternoon|night|day|job)|well done|never ?mind|got it|that help(?:s|ed)|so much|"
+    r"very much|a lot|again|for now|there)[\s,.!?'’…-]*)+|(?:who|what) are you|are you .*|what can (?:you do|i "
+    r"ask)(?: (?:for me|you|here))?|help(?: me)?|how does this (?:app |chat )?work|who (?:made|built|trained) you")
+_MORE = re.compile(
+    r"(?:and )?(?:please )?(?:(?:tell|show|give) me )?(?:(?:a bit |some )?more(?: details?| about (?:that|this|it))?"
+    r"|go on|continue|keep going|what else|anything else|what (?:comes|follows|happens|happened) (?:after|next)"
+    r"(?: (?:that|this|it))?)(?: please)?")
+_SUMMARY = re.compile(
+    _PLEASE + r"(?:give me |i want |write )?(?:an? |the |your )?(?:very |quick |short |brief )*"
+    r"(?:summar(?:y|ise|ize)|tl;?dr|gist|overview|abstract|synopsis|outline|recap|digest)\b|\bsummari[sz]e|"
+    r"\bsum(?:med)?(?: \w+)? up\b|\bin (?:short|brief|a nutshell|a few (?:words|sentences))\b|"
+    r"\b(?:main|key|central|most important) (?:points?|ideas?|findings?|messages?|takeaways?|themes?|arguments?|"
+    r"conclusions?|topics?)\b|"
+    rf"\bwhat(?:'s| is| was| are| were) (?:this|it|the|that|these|those)(?: \w+)? ?{_TEXT}? (?:all )?about"
+    r"(?: overall| in general)?(?:,? and .{0,200})?\Z|"
+    rf"\bwhat (?:does|do|did) (?:this|the|it) ?{_TEXT}? ?(?:mainly |mostly )?(?:cover|propose|describe|discuss|"
+    r"deal with|conclude|argue|contain|explain)\Z")
+_TASK = re.compile(
+    _PLEASE + r"(?:(?:re)?write (?:an?|me|the|this|it|some|my)\b|translate\b|paraphrase\b|rephrase\b|compose\b|"
+    r"draw\b|shorten\b|shorter\b|longer\b|simplify\b|proofread\b|calculate\b|convert\b|generate\b|create\b|"
+    r"explain like\b|tell me a (?:joke|story)\b|make (?:an?|me|it)\b|turn (?:this|it|that) into\b|"
+    r"code (?:me|an?|it|this|that)\b|plan (?:me|us|my|our|an?)\b)|\btranslat(?:e|ion)\b .{0,200}\b(?:in)?to\b")
+_SEVERAL = re.compile(
+    _PLEASE + r"(?:list|enumerate|compare|name (?:all|the|some|two|three|four|five)|"
+    r"give me (?:all|a list|some examples)|tell me (?:about|everything))\b|"
+    r"\b(?:pros and cons|advantages and disadvantages|arguments (?:for|against))\b|"
+    rf"\bwhat does (?:it|(?:this|the) {_TEXT}) say (?:about|on)\b|\b(?:all|every) (?:the )?{_MANY}\b|"
+    rf"\bwhat (?:are|were) (?:all |some of )?(?:the |its |their )?(?:\w+ )?{_MANY}\b|\A{_MANY}\b")
+_WHOLE = ((RequestKind.SOCIAL, _SOCIAL), (RequestKind.MORE, _MORE))
+_PART = ((RequestKind.SUMMARY, _SUMMARY), (RequestKind.TASK, _TASK), (RequestKind.SEVERAL, _SEVERAL))
+_ENGLISH = frozenset(
+    "the of and to in is are was were what who when where why how which does do did for on with that this it by from "
+    "at an as be can should must a about not or has have there any me my you i tell".split())
+_FOREIGN = frozenset(
+    "der das und ist nicht ein eine für mit von wie warum wann wer welche wird über dem den des le les est une un dans "
+    "pour qui que quoi quel quelle comment pourquoi où el los las por qué cómo cuándo quién cuál para con es il gli "
+    "che cosa perché come quando dove della het een van wat hoe waarom wie zijn os um uma não em do och att som är vad "
+    "hur jest nie jak dlaczego".split())
+
+
+def request_kind(text: str) -> RequestKind:
+    """Return what a line asks for. It knows no history: "why?" is a question like others."""
+    line = " ".join(text.lower().replace("’", "'").split()).strip(" .!?…,")
+    if not any(character.isalnum() for character in line):
+        return RequestKind.SOCIAL
+    found = [kind for kind, pattern in _WHOLE if pattern.fullmatch(line)]
+    found += [kind for kind, pattern in _PART if pattern.search(line)]
+    return found[0] if found else RequestKind.LANGUAGE if _foreign(line) else RequestKind.SENTENCE
+
+
+def _foreign(line: str) -> bool:
+    """Return whether a line is in another language than English, by its script or its small words."""
+    letters = [character for character in line if character.isalpha()]
+    if sum(ord(character) > 0x24F for character in letters) * 2 > len(letters):
+        return True
+    words = re.findall(r"[^\W\d_]+", line)
+    foreign = sum(word in _FOREIGN for word in words)
+    return foreign >= 2 and foreign > sum(word in _ENGLISH for word in words)
