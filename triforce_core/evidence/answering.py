@@ -51,7 +51,7 @@ _OPENING = re.compile(r"\b(?:summary|abstract|introduction|overview|purpose|back
                       re.IGNORECASE)
 _CLOSING = re.compile(r"\b(?:conclusions?|conclusion|closing|key (?:points|concepts|takeaways)|results|"
                       r"findings)\b", re.IGNORECASE)
-_LEANS = re.compile(r"(?:This|These|It|They|That|Those|He|She|Such|However|But|And|Thus|Therefore|Moreover|For "
+_LEANS = re.compile(r"\A(?:This|These|It|They|That|Those|He|She|Such|However|But|And|Thus|Therefore|Moreover|For "
                     r"example|Then|So|In addition|Also|Another|Here|There)\b")
 _IMPRINT = re.compile(r"\be-?books?\b|project gutenberg|\bcopyright|all rights reserved|\bisbn\b|©|if you are not "
                       r"located|"
@@ -68,8 +68,7 @@ LONGEST_QUOTATION = 80  # words
 class AnswerPlan:
     """words: what the answer begins with. spans: the (first, last) sentences to quote then, in order. choices:
     passages, none overlapping another, of which the model quotes one instead; weights: nats [choices], how each is
-    preferred. confidence: the chance that the document answers; answerable: False where it is too low; None: no such
-    question."""
+    preferred. confidence: the chance that the document answers; None where that was not asked."""
 
     kind: RequestKind
     words: str = ""
@@ -77,11 +76,15 @@ class AnswerPlan:
     choices: tuple[tuple[int, int], ...] = ()
     weights: tuple[float, ...] = ()
     confidence: float | None = None
-    answerable: bool | None = None
+
+    @property
+    def answerable(self) -> bool | None:
+        """Return whether the confidence is high enough; None where there is none."""
+        return None if self.confidence is None else self.confidence >= THRESHOLD
 
 
 class Answering:
-    """Plans answers about one document. Pure: the same question and history give the same plan."""
+    """Plans answers about one document; the same question and history give the same plan."""
 
     def __init__(self, index: SentenceIndex, prior: SentencePrior) -> None:
         self.index, self._prior = index, prior
@@ -89,7 +92,7 @@ class Answering:
         _ = index.meanings  # now, so that no question waits for them
 
     def plan(self, question: str, before: str = "", said: str = "") -> AnswerPlan:
-        """before: the question before this one; said: the answer to it."""
+        """Plan the answer to a question. before: the question before this one; said: the answer to it."""
         kind = request_kind(question)
         around = self._around(said) if kind is RequestKind.MORE else ()
         if (kind is RequestKind.MORE and not around) or (kind is RequestKind.LANGUAGE and self._speaks(question)):
@@ -105,14 +108,14 @@ class Answering:
         scores, confidence = ranking.scores, ranking.confidence
         choices = self._passages(scores)
         if confidence < THRESHOLD:
-            return AnswerPlan(kind, NOT_FOUND, choices[:_CLOSEST], confidence=confidence, answerable=False)
+            return AnswerPlan(kind, NOT_FOUND, choices[:_CLOSEST], confidence=confidence)
         if kind is RequestKind.SEVERAL:
-            return AnswerPlan(kind, spans=self._several(question, scores), confidence=confidence, answerable=True)
+            return AnswerPlan(kind, spans=self._several(question, scores), confidence=confidence)
         weights = tuple(float(scores[first : last + 1].max()) for first, last in choices)
-        return AnswerPlan(kind, choices=choices, weights=weights, confidence=confidence, answerable=True)
+        return AnswerPlan(kind, choices=choices, weights=weights, confidence=confidence)
 
     def _ranking(self, question: str, before: str) -> Ranking:
-        """The newest are kept: a race asks twice, and to read sentences takes a while."""
+        """Return a ranking, the newest of which are kept: a race asks twice, and to read sentences takes a while."""
         if (question, before) not in self._rankings:
             self._rankings[question, before] = self._prior.ranking(self.index, question, before)
             if len(self._rankings) > _REMEMBERED:
@@ -120,8 +123,8 @@ class Answering:
         return self._rankings[question, before]
 
     def _passages(self, scores: np.ndarray) -> tuple[tuple[int, int], ...]:
-        """The best passages, best first: a sentence, with the one before where it leans on that, or else with a
-        neighbour that the prior likes nearly as much: often one names the thing and the other tells."""
+        """Return the best passages, best first: a sentence, with the one before where it leans on that, or else with a
+        neighbour that scores nearly as high: often one names the thing and the other says what it is."""
         taken: list[tuple[int, int]] = []
         free = np.ones(self.index.size + 1, bool)  # the last: for looking one place behind the end
         for best in np.argsort(-scores, kind="stable")[: 4 * _CHOICES].tolist():
@@ -149,8 +152,8 @@ class Answering:
         return tuple(with_lead_in(self.index, chosen(self.index, scores, allowed, _DIGEST)))
 
     def _several(self, question: str, scores: np.ndarray) -> tuple[tuple[int, int], ...]:
-        """The best that do not repeat each other, within the section that the question names, if it names one and the
-        best of all is not far better than all of that section."""
+        """Return the best that do not repeat each other, within the section that the question names, unless the best
+        of all is far better than all of that section."""
         everywhere = quotable(self.index)
         allowed = everywhere & scope_of(self.index, question)
         if scores[everywhere].max(initial=-np.inf) > scores[allowed].max(initial=-np.inf) + _FAR:
@@ -173,13 +176,13 @@ class Answering:
         return tuple((number, number) for number in kept[:_AROUND])
 
     def _speaks(self, question: str) -> bool:
-        """Whether the document is in the question's language: it holds most of its words."""
+        """Return whether the document holds most of the question's words, so that it is in its language."""
         terms = self.index.terms(question)
         return sum(term in self.index.vocabulary for term in terms) * 2 > len(terms)
 
 
 def scope_of(index: SentenceIndex, question: str) -> np.ndarray:
-    """bool [n]: the section that the question names by its heading, or the whole."""
+    """Return bool [n]: the section that the question names by its heading, or the whole."""
     whole = np.ones(index.size, bool)
     terms = set(index.terms(question))
     best, found = 0.0, -1
@@ -196,7 +199,11 @@ def scope_of(index: SentenceIndex, question: str) -> np.ndarray:
 
 
 def summary_features(index: SentenceIndex, scope: np.ndarray) -> np.ndarray:
-    """[n, FEATURES] float32: what speaks for each sentence as part of a summary of the scope."""
+    """Return float32 [n, FEATURES]: what speaks for each sentence as part of a summary of the scope."""
+
+    def found(pattern: re.Pattern[str]) -> np.ndarray:
+        return np.array([pattern.search(sentence) is not None for sentence in index.sentences])
+
     n = index.size
     at = np.maximum(np.cumsum(scope) - 1, 0)
     size = max(1, int(scope.sum()))
@@ -213,10 +220,7 @@ def summary_features(index: SentenceIndex, scope: np.ndarray) -> np.ndarray:
         *(at < start for start in _STARTS), np.log1p(at) / 5, at / size, (at / size) > 0.95,
         opening, opening & (under < 3), closing, under == 0, under < 3,
         index.place_in_line == 0, central, central - central[scope].mean(), vectors @ lead,
-        np.array([_OF_ITSELF.search(sentence) is not None for sentence in text]),
-        np.array([_DOES.search(sentence) is not None for sentence in text]),
-        np.array([_STRONG.search(sentence) is not None for sentence in text]),
-        np.array([_LEANS.match(sentence) is not None for sentence in text]),
+        found(_OF_ITSELF), found(_DOES), found(_STRONG), found(_LEANS),
         np.array([sentence.rstrip("\"')”’").endswith("?") for sentence in text]),
         np.array([sentence[-1:] in ".!\"')" for sentence in text]),
         index.lengths < 8, index.lengths > 45, np.minimum(index.lengths, 60) / 30,
@@ -227,7 +231,7 @@ def summary_features(index: SentenceIndex, scope: np.ndarray) -> np.ndarray:
 
 
 def chosen(index: SentenceIndex, scores: np.ndarray, allowed: np.ndarray, count: int) -> list[int]:
-    """The best ``count`` sentences that do not repeat each other, in the document's order."""
+    """Return the best ``count`` sentences that do not repeat each other, in the document's order."""
     left = np.where(allowed, scores, -np.inf)
     taken: list[int] = []
     while len(taken) < count and np.isfinite(left).any():
@@ -243,29 +247,24 @@ def chosen(index: SentenceIndex, scores: np.ndarray, allowed: np.ndarray, count:
 
 
 def quotable(index: SentenceIndex) -> np.ndarray:
-    """bool [n]: what may stand in a list of quotations: text of some words, but no imprint."""
+    """Return bool [n]: what may stand in a list of quotations: text of some words, but no imprint."""
     good = (index.roles == Role.PROSE) | (index.roles == Role.ITEM)
     good &= np.array([_IMPRINT.search(sentence) is None for sentence in index.sentences], bool)
     return good & (index.lengths >= 4) & (index.lengths <= LONGEST_QUOTATION)
 
 
 def finished(index: SentenceIndex) -> np.ndarray:
-    """bool [n]: whether a sentence ends as one, which titles do not."""
+    """Return bool [n]: whether a sentence ends as one, which titles do not."""
     return np.array([_ENDED.search(sentence) is not None for sentence in index.sentences], bool)
 
 
-def leans_back(sentence: str) -> bool:
-    """Whether it begins with a word that speaks of the sentence before it."""
-    return _LEANS.match(sentence) is not None
-
-
 def with_lead_in(index: SentenceIndex, sentences: Sequence[int]) -> list[tuple[int, int]]:
-    """Return, for each sentence, the first and the last to quote: with the one before it where it leans on that, on one
-    line."""
+    """Return the first and the last sentence to quote for each: it begins with one before it, on the same line, where
+    its first word speaks of that."""
     spans = []
     for number in sentences:
         before = number - 1
-        leans = before >= 0 and index.line_of[before] == index.line_of[number] and leans_back(index.sentences[number])
-        room = leans and index.lengths[before] + index.lengths[number] <= LONGEST_QUOTATION
-        spans.append((before if room else number, number))
+        beside = before >= 0 and index.line_of[before] == index.line_of[number]
+        room = beside and index.lengths[before] + index.lengths[number] <= LONGEST_QUOTATION
+        spans.append((before if room and _LEANS.match(index.sentences[number]) else number, number))
     return spans

@@ -1,5 +1,5 @@
-"""Keep what is known of every sentence of a document before anything is asked, and how it fits a question: the features
-of the sentence prior (``sentence_prior``). Counting and word vectors; made once per document, in a second or so."""
+"""Index the sentences of a document, in a second or so, and measure how each fits a question: the features of
+``sentence_prior``, from counts of words and their vectors."""
 
 from __future__ import annotations
 
@@ -49,11 +49,10 @@ _BEFORE_DEFINING, _CLOSE, _OPENING_WORDS = 9, 6, 8  # words
 
 
 class SentenceIndex:
-    """sentences: their texts, in the document's order; lines: the number of the line on which each stands, ascending.
-
-    Lines are paragraphs, headings, rows and items. n: sentences."""
+    """The n sentences of a document in its order, on lines: paragraphs, headings, rows and items."""
 
     def __init__(self, sentences: Sequence[str], lines: Sequence[int] | np.ndarray, vectors: WordVectors) -> None:
+        """lines: the number of the line on which each sentence stands, ascending."""
         assert len(sentences) == len(lines)
         self._vectors = vectors
         self._corrected: dict[str, str] = {}  # stems of words that nobody knows: looking for the nearest takes 10 ms
@@ -63,7 +62,7 @@ class SentenceIndex:
         ends = [*self._line_starts[1:], self.size][: len(self._line_starts)]  # none of a document without sentences
         texts = [" ".join(self.sentences[first:last]) for first, last in zip(self._line_starts, ends, strict=True)]
         self.line_roles = np.array(line_roles(texts), np.int64)
-        self.roles = self.line_roles[self.line_of] if self.size else np.zeros(0, np.int64)
+        self.roles = self.line_roles[self.line_of]
         self._index_words()
         self.heading_of = self._headings()
         self.signs = np.array([[pattern.search(text) is not None for pattern in _SIGNS] for text in self.sentences],
@@ -89,15 +88,14 @@ class SentenceIndex:
         self.mean_vectors = unit(np.add.reduceat(weighted, self._starts) if self.size else weighted)
 
     def _headings(self) -> np.ndarray:
-        """[n]: the first sentence of the heading above each sentence; -1 before the first heading."""
-        heads = np.where((self.line_roles == Role.HEADING), self._line_starts, -1)
-        above = np.maximum.accumulate(heads) if len(heads) else heads
-        own = above[self.line_of] if self.size else np.zeros(0, np.int64)
+        """Return [n]: the first sentence of the heading above each sentence; -1 before the first heading."""
+        heads = np.where(self.line_roles == Role.HEADING, self._line_starts, -1)
+        own = np.maximum.accumulate(heads)[self.line_of]
         return np.where(own == np.arange(self.size), -1, own)
 
     @property
     def place_in_line(self) -> np.ndarray:
-        """[n]: how many sentences stand before each one on its line."""
+        """Return [n]: how many sentences stand before each one on its line."""
         place: np.ndarray = np.arange(self.size) - self._line_starts[self.line_of]
         return place
 
@@ -106,8 +104,8 @@ class SentenceIndex:
         return int(self._line_starts[line])
 
     def lead_in(self, sentence: int) -> str:
-        """Return what an item or a row is not understood without: the sentence with a colon that introduces its list,
-        or the first row of its table. "" where there is none, as for every other sentence."""
+        """Return the sentence with a colon that introduces an item's list, or the first row of a row's table; "" where
+        there is none, as for every other sentence."""
         role, line = self.roles[sentence], int(self.line_of[sentence])
         if role not in (Role.ITEM, Role.ROW):
             return ""
@@ -125,19 +123,19 @@ class SentenceIndex:
 
     @cached_property
     def meanings(self) -> np.ndarray:
-        """[n, dimensions]: ``SentenceVectors`` of the sentences. A second for a novel: made for those who ask."""
+        """Return ``SentenceVectors`` of the sentences [n, dimensions]; a novel takes a second."""
         return SentenceVectors.shipped().of(self.sentences)
 
     @cached_property
     def centrality(self) -> np.ndarray:
-        """[n]: how much of the whole document each sentence's words tell, by their mean vectors."""
+        """Return [n]: how near each sentence's words lie to those of the whole document."""
         prose = (self.roles == Role.PROSE) | (self.roles == Role.ITEM)
         middle = self.mean_vectors[prose].mean(0) if prose.any() else np.zeros(self.mean_vectors.shape[1])
         return self.mean_vectors @ (middle / max(float(np.linalg.norm(middle)), 1e-9))
 
     def terms(self, question: str) -> list[str]:
-        """The stems of its subject words. A word that neither the document nor English knows is taken for the one of
-        the document's that is spelt most like it."""
+        """Return stems of its subject words; one that neither the document nor English knows stands for the document's
+        word that is spelt most like it."""
         found = []
         for word in subject_words(question):
             term = stem(word)
@@ -155,24 +153,23 @@ class SentenceIndex:
         return list(dict.fromkeys(map(stem, words)))
 
     def in_english(self, terms: Sequence[str]) -> bool:
-        """Whether the word vectors, which are of English, know most of these stems."""
+        """Return whether the word vectors, which are of English, know most of these stems."""
         return 2 * sum(term in self._vectors.number or term[0].isdigit() for term in terms) > len(terms)
 
     def rarity_of(self, terms: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """(sentences that hold each term [terms], how rare the word is in English, in nats [terms])."""
+        """Return how many sentences hold each term [terms], and how rare it is in English, in nats [terms]."""
         held = np.array([self._held_in[self.vocabulary[term]] if term in self.vocabulary else 0 for term in terms])
         return held, self._vectors.of(list(terms))[1]
 
     def bm25(self, question: str) -> np.ndarray:
-        """[n] float32: BM25 (Robertson and Zaragoza 2009, section 3.2) of every sentence, the yardstick of this
-        module."""
+        """Return float32 [n]: BM25 (Robertson and Zaragoza 2009, section 3.2) of every sentence."""
         terms = self.terms(question)
         _, times = self.matches(terms)
         held, _ = self.rarity_of(terms)
         return self.inverse(held) @ self._saturated(times)
 
     def inverse(self, held: np.ndarray) -> np.ndarray:
-        """How rare terms are that so many sentences hold, as BM25 counts it: nats [terms]."""
+        """Return how rare terms are that so many sentences hold, as BM25 counts it: nats [terms]."""
         inverse: np.ndarray = np.log(1 + (self.size - held + 0.5) / (held + 0.5)).astype(np.float32)
         return inverse
 
@@ -197,8 +194,8 @@ class SentenceIndex:
         return np.maximum.reduceat(spread, self._starts, axis=1), times
 
     def features(self, question: str, before: str = "") -> np.ndarray:
-        """[n, FEATURES] float32: how each sentence fits the question. before: the question before it, whose words count
-        half, where this one points back to it."""
+        """Return float32 [n, features]: how each sentence fits the question. before: the question that this one points
+        back to, whose words count half."""
         terms = self.terms(question)
         weights = np.ones(len(terms), np.float32)
         if before:
@@ -213,9 +210,8 @@ class SentenceIndex:
                                self._with_context(self.likeness(question, before))), axis=1)
 
     def _order(self, terms: Sequence[str], inverse: np.ndarray) -> np.ndarray:
-        """[n, 6] float32: how the question's words stand: pairs that follow each other there as here, in the sentence
-        and on its line; words at the sentence's beginning; words before one that defines. Of those that the document
-        holds."""
+        """Return float32 [n, 6]: how the question's words that the document holds stand: pairs that follow each other
+        as there, in the sentence and on its line; at its beginning; before a word that defines."""
         known = [at for at, term in enumerate(terms) if term in self.vocabulary]
         flat, word, everything = self._words, np.arange(len(self._words)), max(float(inverse[known].sum()), 1e-6)
         place = word - np.repeat(self._starts, np.maximum(self.lengths, 1))
@@ -242,22 +238,22 @@ class SentenceIndex:
         return np.stack(columns, axis=1).astype(np.float32)
 
     def _any(self, words: np.ndarray) -> np.ndarray:
-        """float32 [n]: 1 where a sentence holds such a word. words: bool, of ``_words``."""
+        """Return float32 [n]: 1 where a sentence holds such a word. words: bool, of ``_words``."""
         found: np.ndarray = np.maximum.reduceat(words, self._starts).astype(np.float32)
         return found
 
     def likeness(self, question: str, before: str = "") -> np.ndarray:
-        """[n] float32: how near what the question is about lies to what each sentence is about."""
+        """Return float32 [n]: how near what the question is about lies to what each sentence is about."""
         near: np.ndarray = self.meanings @ SentenceVectors.shipped().of([f"{question} {before}".strip()])[0]
         return near
 
     def _with_context(self, near: np.ndarray) -> np.ndarray:
-        """near [n] -> [n, 8] float32: of the sentence, the best of its line, of its neighbours, of its heading; and
-        where it stands among the document's."""
+        """Return float32 [n, 8] from near [n]: that of the sentence, the best of its line, its neighbours', its
+        heading's; and where it stands among the document's."""
         line = np.maximum.reduceat(near, self._line_starts)[self.line_of]
         heading = np.where(self.heading_of >= 0, near[self.heading_of], 0.0)
         order = np.argsort(np.argsort(-near, kind="stable"), kind="stable")
-        columns = [near, line, _moved(near[None], 1)[0], _moved(near[None], -1)[0], heading, near - near.max(),
+        columns = [near, line, _moved(near, 1), _moved(near, -1), heading, near - near.max(),
                    (near - near.mean()) / max(float(near.std()), 1e-6), np.log1p(order) / 5]
         return np.stack(columns, axis=1).astype(np.float32)
 
@@ -286,7 +282,7 @@ class SentenceIndex:
             inverse @ previous / inverse_all, inverse @ following / inverse_all,
             inverse @ heading / inverse_all, inverse @ line_heading / inverse_all, inverse @ around / inverse_all,
             exact[rarest], soft[rarest], soft.min(0), (soft > 0.35).mean(0), (exact > 0).sum(0) / 5.0,
-            near, line_near, _moved(near[None], 1)[0], _moved(near[None], -1)[0],
+            near, line_near, _moved(near, 1), _moved(near, -1),
             np.where(self.heading_of >= 0, near[self.heading_of], 0.0),
             near - near.mean(),
         ]  # fmt: skip
@@ -308,10 +304,7 @@ class SentenceIndex:
 
 
 def _moved(rows: np.ndarray, by: int) -> np.ndarray:
-    """Columns moved by one place, zeros where none comes from."""
-    moved = np.zeros_like(rows)
-    if by > 0:
-        moved[:, by:] = rows[:, :-by]
-    else:
-        moved[:, :by] = rows[:, -by:]
+    """Return columns moved by one place, zeros where none comes from."""
+    moved = np.roll(rows, by, axis=-1)
+    moved[..., 0 if by > 0 else -1] = 0
     return moved
