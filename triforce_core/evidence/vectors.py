@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..assets import WORDS_FOLDER
-from ..packages import require
+from ..config import require
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
