@@ -96,11 +96,6 @@ def test_choices_never_overlap_and_are_no_longer_than_a_quotation_may_be() -> No
     assert all(len(" ".join(whole.index.sentences[a : b + 1]).split()) <= 80 for a, b in plan.choices)
 
 
-def test_the_same_question_has_the_same_plan() -> None:
-    one, other = answering().plan("Who counted?"), answering().plan("Who counted?")
-    assert one == other
-
-
 @pytest.mark.parametrize("question", ["é?", "½?", "42", "a", "the", "who " * 400, "漢字", "(((", "-- --"])
 def test_odd_questions_have_a_plan(question: str) -> None:
     plan = answering().plan(question, "Who counted the ships?", "“It was")

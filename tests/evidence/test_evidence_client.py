@@ -103,9 +103,9 @@ def test_it_ends_with_the_process_that_started_it() -> None:
     program = ("import os\nfrom triforce_core import EvidenceClient, Document, Page\nclient = EvidenceClient()\n"
                "client.index(Document('t', 'txt', (Page('1', 'Ships came.'),), 't'))\n"
                "print(client.pid, flush=True)\nos._exit(0)")
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    wait_until(lambda: not psutil.pid_exists(int(told.stdout)) or
-               psutil.Process(int(told.stdout)).status() == psutil.STATUS_ZOMBIE)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    wait_until(lambda: not psutil.pid_exists(int(done.stdout)) or
+               psutil.Process(int(done.stdout)).status() == psutil.STATUS_ZOMBIE)
 
 
 def test_closing_does_not_wait_for_what_it_does(client: EvidenceClient) -> None:
@@ -138,5 +138,5 @@ def test_the_page_stays_light() -> None:
                "print('numpy' in sys.modules, 'torch' in sys.modules)\n"
                "import psutil\nmaps = {one.path for one in psutil.Process(client.pid).memory_maps()}\n"
                "print(any('libtorch' in path for path in maps), any('numpy' in path for path in maps))\nclient.close()")
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert told.stdout.split() == ["False", "False", "False", "True"]
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False", "False", "True"]

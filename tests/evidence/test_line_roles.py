@@ -21,7 +21,7 @@ from triforce_core.evidence.line_roles import Role, line_roles
     ("return sys.prefix != base", Role.CODE),
     ("while data := sock.recv(8192):", Role.CODE),
 ])
-def test_each_kind_of_line_is_told(line: str, role: Role) -> None:
+def test_each_kind_of_line_is_found(line: str, role: Role) -> None:
     assert line_roles([line]) == [role]
 
 

@@ -139,8 +139,6 @@ def test_a_stored_reranker_scores_like_the_one_that_was_packed(reranker: Reranke
 
 
 @pytest.mark.parametrize(("question", "answer", "neighbour"), [
-    ("How long may a boat stay at the pier?", "Vessels can be moored for two nights.",
-     "The pier was painted green by the council."),
     ("Who designed the bridge?", "Its plans were drawn by a young engineer, Ada Brunt.",
      "The bridge is crossed by thousands of people every day."),
     ("Why was the mill given up?", "It closed because flour from abroad was cheaper.",
@@ -164,10 +162,8 @@ def test_the_shipped_ones_vectors_know_other_words(question: str, answer: str, n
 
 
 def test_the_shipped_one_says_that_nothing_answers() -> None:
-    told = [Passage(sentence) for sentence in ("The pier was painted green by the council.",
-                                               "Its plans were drawn by a young engineer, Ada Brunt.",
-                                               "Vessels can be moored for two nights.")]
-    assert (Reranker.shipped().scores("What is the boiling point of mercury?", told) < 0).all()
+    passages = [Passage("The pier was painted green by the council."), Passage("Vessels can be moored for two nights.")]
+    assert (Reranker.shipped().scores("What is the boiling point of mercury?", passages) < 0).all()
 
 
 def test_its_licence_lies_beside_it() -> None:

@@ -25,10 +25,10 @@ def test_names_that_stand_elsewhere_or_nowhere(index: SentenceIndex) -> None:
     assert strange_names(index, "how many bridges are there", [1, 4]).tolist() == [[0, 0, 0], [0, 0, 0]]
 
 
-def test_they_are_what_the_confidence_is_told(index: SentenceIndex) -> None:
+def test_the_confidence_depends_on_them(index: SentenceIndex) -> None:
     nats = np.array([2.0, 1.0, -3.0])
-    told = [read_features(nats, nats, nats, np.array(strange)) for strange in ([0, 0, 0], [1, 2, 3])]
-    assert told[0].shape == (11,) and (told[0] != told[1]).nonzero()[0].tolist() == [8, 9, 10]
+    made = [read_features(nats, nats, nats, np.array(strange)) for strange in ([0, 0, 0], [1, 2, 3])]
+    assert made[0].shape == (11,) and (made[0] != made[1]).nonzero()[0].tolist() == [8, 9, 10]
 
 
 def test_another_year_is_less_sure(index: SentenceIndex) -> None:

@@ -1,34 +1,33 @@
-"""Kinds of requests: a quotation, several, or none."""
+"""Kinds of requests and of questions, and the words that name their subject."""
 
 from __future__ import annotations
 
 import pytest
 
-from triforce_core.evidence.question import Asks, RequestKind, asks, points_back, request_kind, subject_words
+from triforce_core.evidence.question import Asks, RequestKind, asks, names, points_back, request_kind, subject_words
 
 KINDS = {
     RequestKind.SOCIAL: ["thanks!", "Hello", "ok", "great, thank you so much", "?", "good morning", "who are you?",
                          "what can you do", "are you ChatGPT?", "help"],
     RequestKind.TASK: ["translate this to German", "Write me a poem about it", "shorter please", "code me a parser",
                        "plan a trip", "rewrite the introduction"],
-    RequestKind.LANGUAGE: ["worum geht es in dem Dokument?",
-                           "de quoi parle le chapitre et pourquoi ?", "これは何ですか"],
+    RequestKind.LANGUAGE: ["worum geht es in dem Dokument?", "de quoi parle le chapitre et pourquoi ?",
+                           "これは何ですか"],
     RequestKind.MORE: ["tell me more", "go on", "what comes after that?"],
-    RequestKind.SUMMARY: ["What is this about?",
-                          "main points please", "Summarise chapter 3", "tl;dr", "what does this guide cover"],
+    RequestKind.SUMMARY: ["What is this about?", "main points please", "Summarise chapter 3", "tl;dr",
+                          "what does this guide cover"],
     RequestKind.SEVERAL: ["list the requirements", "pros and cons of the plan", "what does it say about ships?",
                           "What are the benefits?"],
-    RequestKind.SENTENCE: ["Who counted the ships?", "What is the harbour master?", "why did he leave", "Who is the "
-                                                                                                        "author?",
-                           "code for checking the tide", "At which moment is my data saved?",
+    RequestKind.SENTENCE: ["Who counted the ships?", "What is the harbour master?", "why did he leave",
+                           "Who is the author?", "code for checking the tide", "At which moment is my data saved?",
                            "plan administrator duties", "order of payments", "book value per share", "set-off rights",
-                           "can a ship leave without papers?", "May I leave at night?", "what can I do about the "
-                                                                                        "noise?"],
+                           "can a ship leave without papers?", "May I leave at night?",
+                           "what can I do about the noise?"],
 }
 
 
 @pytest.mark.parametrize(("line", "kind"), [(line, kind) for kind, lines in KINDS.items() for line in lines])
-def test_every_kind_is_told(line: str, kind: RequestKind) -> None:
+def test_every_kind_is_found(line: str, kind: RequestKind) -> None:
     assert request_kind(line) is kind
 
 
@@ -49,3 +48,16 @@ def test_the_subject_is_what_is_left() -> None:
 def test_questions_that_need_the_one_before() -> None:
     assert points_back("And why did he do that?") and points_back("why?")
     assert not points_back("Why did the harbour master of Bristol leave his post in the year of the great storm?")
+
+
+@pytest.mark.parametrize(("question", "expected"), [
+    ("When did the Senate pass the TICKET Act?", ["senate", "ticket", "act"]),
+    ("How many bridges were in poor condition in 2005?", ["2005"]),
+    ("What was the first name of Miss Read’s mother?", ["miss", "read"]),
+    ("Does it say what I asked, and what I'd pay? Up to 1,500?", ["up", "1,500"]),
+    ("what is congestion pricing", []),
+    ("WHAT IS THE LIMIT?", []),
+    ("", []),
+])
+def test_names_are_capitals_and_numbers(question: str, expected: list[str]) -> None:
+    assert names(question) == expected

@@ -8,9 +8,9 @@ import sys
 import numpy as np
 import pytest
 
-from triforce_core import packages
+from triforce_core import config
 from triforce_core.errors import ConfigError
-from triforce_core.evidence import vectors as sentence_vectors
+from triforce_core.evidence import vectors
 from triforce_core.evidence.vectors import SentenceVectors
 
 SENTENCES = ["The captain has the command of the ship.", "Taxes are due on the fifth of May.",
@@ -24,18 +24,18 @@ def test_other_words_for_the_same_are_near() -> None:
 
 
 def test_lengths_and_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    vectors = SentenceVectors.shipped()
+    shipped = SentenceVectors.shipped()
     texts = [*SENTENCES, "", "whale " * 3000, *SENTENCES]
-    once = vectors.of(texts)
+    once = shipped.of(texts)
     assert once.dtype == np.float32 and np.allclose(np.linalg.norm(once, axis=1), [1] * 4 + [0] + [1] * 5, atol=1e-5)
-    monkeypatch.setattr(sentence_vectors, "_AT_ONCE", 3)
-    assert np.allclose(vectors.of(texts), once, atol=1e-6) and np.allclose(once[:4], once[6:], atol=1e-6)
-    assert np.allclose(vectors.of(["Who \ud83d?"]), vectors.of(["Who ??"]))
-    assert vectors.of([]).shape == (0, once.shape[1])
+    monkeypatch.setattr(vectors, "_AT_ONCE", 3)
+    assert np.allclose(shipped.of(texts), once, atol=1e-6) and np.allclose(once[:4], once[6:], atol=1e-6)
+    assert np.allclose(shipped.of(["Who \ud83d?"]), shipped.of(["Who ??"]))
+    assert shipped.of([]).shape == (0, once.shape[1])
 
 
 def test_a_machine_without_them_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packages, "find_spec", lambda name: None)
+    monkeypatch.setattr(config, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="pip install wordllama"):
         SentenceVectors.shipped.__wrapped__(SentenceVectors)
 
