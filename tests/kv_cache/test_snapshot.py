@@ -42,9 +42,9 @@ def readings(tmp_path: Path) -> SnapshotStore:
     return SnapshotStore(tmp_path / "kv", 10**9)
 
 
-def save(readings: SnapshotStore, key: SnapshotKey, layers: list, **told: Any) -> Path:
+def save(readings: SnapshotStore, key: SnapshotKey, layers: list, **about: Any) -> Path:
     """The whole of it; where it lies."""
-    for _ in readings.save_steps(key, layers, **told):
+    for _ in readings.save_steps(key, layers, **about):
         pass
     return readings.folder / f"{key.digest}.kv"
 
@@ -78,7 +78,7 @@ def test_digests_of_beginnings() -> None:
     digests = prefix_digests([1, 2, 3, 4, 5], 2)
     assert len(digests) == 2 and prefix_digests([1, 2, 3, 4], 2) == digests
     assert prefix_digests([1, 2, 9, 4], 2)[0] == digests[0] and prefix_digests([1, 2, 9, 4], 2)[1] != digests[1]
-    assert prefix_digests([9, 2, 3, 4], 2)[1] != digests[1], "each tells of all tokens before it"
+    assert prefix_digests([9, 2, 3, 4], 2)[1] != digests[1], "each covers all tokens before it"
 
 
 def test_the_longest_beginning_is_found(readings: SnapshotStore) -> None:
@@ -203,7 +203,7 @@ def test_a_disk_that_fills_up_while_writing(readings: SnapshotStore, monkeypatch
 
 
 def test_a_folder_that_cannot_be_written(readings: SnapshotStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not the reading's fault: it stands in the cache, and the person is told why it is not kept."""
+    """Not the reading's fault: it stands in the cache, and the person learns why it is not kept."""
     def read_only(*_: object, **__: object) -> int:
         raise OSError(30, "Read-only file system")
 

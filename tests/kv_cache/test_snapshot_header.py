@@ -47,7 +47,7 @@ def with_text(data: bytes, text: bytes) -> bytes:
 
 
 def places(value: Any, path: tuple = ()) -> Iterator[tuple]:
-    """Of every part of a header: of lists the first and the last."""
+    """Yield the place of every part of a header; in lists the first and the last."""
     if path:
         yield path
     ends = sorted({0, len(value) - 1}) if isinstance(value, list) and value else ()
@@ -126,7 +126,7 @@ def test_a_header_that_is_none(readings: SnapshotStore, damage: Callable[[bytes]
 
 
 def test_tensors_that_lie_upon_each_other_are_none_of_ours(readings: SnapshotStore) -> None:
-    """Of the same bytes twice, each with its right checksum."""
+    """They are the same bytes twice, each with its right checksum."""
     path = save(readings)
     whole = path.read_bytes()
     header = header_of(whole)

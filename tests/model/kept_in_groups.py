@@ -1,4 +1,4 @@
-"""What must hold of any checkpoint that a CPU keeps in groups of few bits."""
+"""Check what must hold of any checkpoint that a CPU keeps in groups of few bits."""
 
 from __future__ import annotations
 

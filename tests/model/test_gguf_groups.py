@@ -57,9 +57,9 @@ def file_of(folder: Path, kind: str) -> Path:
 def test_a_model_kept_in_few_bits(kind: str, tmp_path: Path) -> None:
     place = file_of(tmp_path, kind)
     check_model(place, kind in FORMS)
-    told = stored_form(place)
-    assert told.words("bfloat16", True, True) == (f"{kind}, kept in few bits" if kind in FORMS else "")
-    assert told.words("float32", False) == (f"{kind}, unpacked to float32" if kind in FORMS else "")
+    words = stored_form(place)
+    assert words.words("bfloat16", True, True) == (f"{kind}, kept in few bits" if kind in FORMS else "")
+    assert words.words("float32", False) == (f"{kind}, unpacked to float32" if kind in FORMS else "")
 
 
 def test_every_type_in_few_bits_has_a_form() -> None:
@@ -85,8 +85,8 @@ def test_what_a_gpu_would_keep(settings: dict[str, int], layers: bool, head: boo
     counted = loading._weights(place, BF16, torch.device("cuda"), ALONE)
     assert counted.few_bits == (0.625 if layers else 0)
     assert counted.few_bits_head == (0.625 if head else 2 if layers else 0)
-    told = loading._weight_words(place, BF16, torch.device("cuda"), "same", ALONE)
-    assert told == ("Q4_0, kept in few bits" if layers else "Q4_0, unpacked to bfloat16")
+    words = loading._weight_words(place, BF16, torch.device("cuda"), "same", ALONE)
+    assert words == ("Q4_0, kept in few bits" if layers else "Q4_0, unpacked to bfloat16")
     assert not loading._weights(place, torch.float16, torch.device("cuda"), ALONE).few_bits
 
 
@@ -108,8 +108,8 @@ def test_a_gpu_that_computes_wrongly_is_told_of(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(checkpoint, "keeps_groups", lambda device, dtype: False)
     monkeypatch.setattr(loading, "groups_missing", lambda device: "they failed their check")
     assert not loading._weights(place, BF16, torch.device("cuda"), ALONE).few_bits
-    told = loading._weight_words(place, BF16, torch.device("cuda"), "same", ALONE)
-    assert told == "Q4_K, unpacked to bfloat16; they failed their check"
+    words = loading._weight_words(place, BF16, torch.device("cuda"), "same", ALONE)
+    assert words == "Q4_K, unpacked to bfloat16; they failed their check"
 
 
 @pytest.mark.parametrize("offsets", [False, True])

@@ -138,8 +138,8 @@ def test_a_model_kept_in_few_bits(form: str, tmp_path: Path) -> None:
 def test_act_order_is_unpacked(tmp_path: Path) -> None:
     place = folder_of(tmp_path, "gptq-act-order")
     check_model(place, in_groups=False)
-    told = stored_form(place).words("bfloat16", True, True)
-    assert told == "GPTQ with act-order, unpacked to bfloat16"
+    words = stored_form(place).words("bfloat16", True, True)
+    assert words == "GPTQ with act-order, unpacked to bfloat16"
     set_config(place, desc_act=False)  # a file that is not what its settings say
     assert not load_model(place, dtype=BF16).in_groups
     for changes in ({"static_groups": True}, {"group_size": -1}):  # in order even so
@@ -152,7 +152,7 @@ def test_act_order_is_unpacked(tmp_path: Path) -> None:
 
 @needs_library
 def test_an_odd_zero_point_costs_memory_alone(tmp_path: Path) -> None:
-    """Of a symmetric file: the product has steps of six bits then, and the same numbers."""
+    """In a symmetric file: the product has steps of six bits then, and the same numbers."""
     place = folder_of(tmp_path, "gptq-sym")
     change(place, "model.layers.0.self_attn.k_proj.qzeros", lambda zeros: zeros ^ 1)
     kept, whole = load_model(place, dtype=BF16), load_model(place)
@@ -216,5 +216,5 @@ def test_a_gpu_keeps_int8_rows(form: str, method: str, tmp_path: Path, monkeypat
     counted = loading._weights(place, BF16, gpu, ALONE)
     assert counted.few_bits == pytest.approx(1, abs=4 / 256) and counted.few_bits_head == 2
     assert loading._weights(place, BF16, gpu, Shard(0, 2)).few_bits == 2
-    told = {shard: loading._weight_words(place, BF16, gpu, "same", shard) for shard in (ALONE, Shard(0, 2))}
-    assert list(told.values()) == [f"{method}, kept as int8", f"{method}, unpacked to bfloat16"]
+    words = {shard: loading._weight_words(place, BF16, gpu, "same", shard) for shard in (ALONE, Shard(0, 2))}
+    assert list(words.values()) == [f"{method}, kept as int8", f"{method}, unpacked to bfloat16"]

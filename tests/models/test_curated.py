@@ -19,9 +19,9 @@ from triforce_core.events import CuratedModel
 from triforce_core.kernels import compiled
 from triforce_core.model.config import ARCHITECTURES
 from triforce_core.models import curated, survey
-from triforce_core.models.curated import FILE, Entry, curated_list, recommended
+from triforce_core.models.curated import FILE, Entry, curated_list, find, recommended
 
-ENTRIES = curated_list().entries
+DATE, _, ENTRIES = curated_list()
 KEYS = {"name", "licence", "gated", "parameters", "good_at", "drafter", "drafts_only", "download", "config"}
 OPEN = {"Apache-2.0", "MIT"}
 GIB = 2**30
@@ -57,7 +57,7 @@ def test_shapes_say_what_the_list_says(entry: Entry) -> None:
 
 @pytest.mark.parametrize("entry", [entry for entry in ENTRIES if entry.drafter], ids=lambda entry: entry.name)
 def test_a_drafter_is_smaller_and_of_the_family(entry: Entry) -> None:
-    drafter = curated_list().find(entry.drafter)
+    drafter = find(entry.drafter)
     assert drafter is not None and drafter.repo == entry.drafter
     assert survey._SMALLER * drafter.parameters <= entry.parameters
     assert drafter.repo.split("/")[0] == entry.repo.split("/")[0]
@@ -75,7 +75,7 @@ def test_names_are_found_however_they_are_typed() -> None:
 
 def test_modelled_speed_is_near_what_was_measured() -> None:
     """llama3-8b at 124,928 tokens on one H200, whose copies move 4.2 TB/s: 119 tokens/s (docs/measurements.md)."""
-    llama = curated_list().find("Llama 3.1 8B Instruct")
+    llama = find("Llama 3.1 8B Instruct")
     weights = Weights(llama.shape)
     plan = longest_plan(Wish(weights, 124_928), Room(GIB, 139 * GIB), ["on-chip"])
     assert modelled_rate(weights, plan, 124_928, 4.19e12) == pytest.approx(119, rel=0.1)
@@ -93,7 +93,7 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> list[CuratedModel]:
 
 def test_this_machine_is_judged_by_the_plan(offered: list[CuratedModel]) -> None:
     by_name = {model.name: model for model in offered}
-    assert len(by_name) == len(ENTRIES) and {model.dated for model in offered} == {curated_list().date}
+    assert len(by_name) == len(ENTRIES) and {model.dated for model in offered} == {DATE}
     small, large = by_name["Qwen3 1.7B"], by_name["Qwen3 14B"]
     assert small.here and small.plan.weights == 4 * 1_720_451_072 and small.plan.context == 40_960
     assert large.plan is None and "24.0 GiB are free" in large.problem and not large.tokens_per_second

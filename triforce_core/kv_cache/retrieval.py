@@ -39,8 +39,8 @@ class FollowingCache(KVCache):
 
 
 class ChosenChunks:
-    """Which ``budget`` tokens of ``full`` matter now, be they copied or pointed at: chunk 0, the chunks with the most
-    mass, and at least ``recent`` of the newest."""
+    """Choose the ``budget`` tokens of ``full`` that matter now, to be copied or pointed at: chunk 0, the chunks with
+    the most mass, and at least ``recent`` of the newest."""
 
     full: FullCache
     budget: int

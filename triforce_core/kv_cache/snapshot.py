@@ -220,11 +220,10 @@ class SnapshotStore:
         where none shares ``more_than`` so many, or where reading these tokens again is as quick as fetching them."""
         wanted, best, most = _kind(_plain(key)), None, more_than
         for info, header in self._headers():
-            theirs = header.get("prefixes", ())  # readings of older versions have none
             if not header or _kind(header["key"]) != wanted:
                 continue
-            shared = shared_prefix(prefixes, theirs)
-            share = shared / max(1, len(theirs))
+            shared = shared_prefix(prefixes, header["prefixes"])
+            share = shared / max(1, len(header["prefixes"]))
             if shared > most and info.read_seconds * share > info.bytes / _RESTORED_PER_SECOND:
                 best, most = (info.path, header), shared
         snapshot = self._opened(*best) if best else None

@@ -13,7 +13,7 @@ import math
 import os
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
@@ -91,29 +91,16 @@ def read_header(file: BinaryIO) -> dict[str, Any] | None:
 
 def _check(header: dict[str, Any], size: int, first: int) -> None:
     """first: the place behind the header."""
-    _require(header.get("format") == FORMAT, "format")
+    header.setdefault("prefixes", [])  # readings of older versions have none
+    header.setdefault("unfinished", False)
+    for name, is_sound in _SOUND.items():
+        _require(is_sound(header.get(name)), name)
     _require(header.get("size") == size, "size")
-    _check_key(header.get("key"))
-    _require(isinstance(header.get("title"), str), "title")
-    _require(_count(header.get("layers")) and _count(header.get("tokens")), "layers or tokens")
-    _require(_seconds(header.get("read_seconds")), "read_seconds")
-    _require(_list_of(header.get("prefixes", []), str), "prefixes")  # readings of older versions have none
-    _require(isinstance(header.get("unfinished", False), bool), "unfinished")
-    layers = header["layers"]
     entries: Any = header.get("tensors")
-    _require(_list_of(entries, dict) and len(entries) == 2 * layers, "tensors")
-    for name, entry in zip(tensor_names(layers), entries, strict=True):
+    _require(_list_of(entries, dict) and len(entries) == 2 * header["layers"], "tensors")
+    for name, entry in zip(tensor_names(header["layers"]), entries, strict=True):
         _check_tensor(entry, name, header["tokens"], first, size)
         first = entry["offset"] + entry["bytes"]
-
-
-def _check_key(key: Any) -> None:
-    _require(isinstance(key, dict) and key.keys() == {*_KEY_WORDS, "settings"}, "key")
-    for word in _KEY_WORDS:
-        _require(isinstance(key[word], str), f"key: {word}")
-    _require(_list_of(key["settings"], list), "key: settings")
-    for pair in key["settings"]:
-        _require(len(pair) == 2 and _list_of(pair, str), "key: settings")
 
 
 def _check_tensor(entry: dict[str, Any], name: str, tokens: int, first: int, size: int) -> None:
@@ -147,3 +134,15 @@ def _seconds(value: Any) -> bool:
 
 def _list_of(value: Any, kind: type) -> bool:
     return isinstance(value, list) and all(isinstance(each, kind) for each in value)
+
+
+def _is_key(key: Any) -> bool:
+    return (isinstance(key, dict) and key.keys() == {*_KEY_WORDS, "settings"} and _list_of(key["settings"], list)
+            and all(isinstance(key[word], str) for word in _KEY_WORDS)
+            and all(len(pair) == 2 and _list_of(pair, str) for pair in key["settings"]))
+
+
+_SOUND: dict[str, Callable[[Any], bool]] = {
+    "format": lambda value: bool(value == FORMAT), "key": _is_key, "title": lambda value: isinstance(value, str),
+    "layers": _count, "tokens": _count, "read_seconds": _seconds, "prefixes": lambda value: _list_of(value, str),
+    "unfinished": lambda value: isinstance(value, bool)}

@@ -36,7 +36,7 @@ _PRODUCTS = (("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), ("sel
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """How weights lie on disk. int8: our own layout, embedding and head too; int8_rows: of the layers' products alone.
+    """Say how weights lie on disk. int8: our own layout, embedding and head too; int8_rows: the layers' products alone.
     few_bits: the name of another layout ("Q4_K, Q6_K"), whose weights become the decoder's number type; "" if they are
     plain numbers already.
 

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -98,7 +99,7 @@ def _vocabulary_rows(file: GGUFFile, hidden: int) -> int:
 
 
 def _head_dim(file: GGUFFile, name: str, usual: int) -> int:
-    """Keys, values and the rotated part must be as wide as each other."""
+    """Return the width of a head. Raises UnsupportedModelError unless keys, values and the rotated part have it."""
     widths = {key: _whole(file, f"{name}.{key}", usual) for key in ("attention.key_length", "attention.value_length")}
     key = widths["attention.key_length"]
     widths["rope.dimension_count"] = _whole(file, f"{name}.rope.dimension_count", key)
@@ -110,7 +111,7 @@ def _head_dim(file: GGUFFile, name: str, usual: int) -> int:
 
 
 def _rope(file: GGUFFile, name: str) -> dict[str, Any]:
-    """As ``rope_parameters`` of a config.json."""
+    """Return the ``rope_parameters`` of a config.json."""
     at = f"{name}.rope."
     found: dict[str, Any] = {"rope_theta": file.get(at + "freq_base", float, 10000.0)}
     kind = file.get(at + "scaling.type", str, "none")
@@ -279,29 +280,17 @@ def _nibbles(packed: np.ndarray, width: int) -> np.ndarray:
     return (runs >> np.array([0, 4], np.uint8).reshape(1, 1, 2, 1) & 15).reshape(len(packed), -1)
 
 
-def _q8_0(blocks: np.ndarray) -> _Parts:
-    return np.ascontiguousarray(blocks[:, 2:]).view(np.int8), _half(blocks, 0)
-
-
-def _q4_0(blocks: np.ndarray) -> _Parts:
-    return _nibbles(blocks[:, 2:], 16).astype(np.int8) - 8, _half(blocks, 0)
-
-
-def _q4_1(blocks: np.ndarray) -> _Parts:
-    return _nibbles(blocks[:, 4:], 16), _half(blocks, 0), _half(blocks, 2)
-
-
-def _fifth(bits: np.ndarray) -> np.ndarray:
-    """uint8 [blocks, 4]: one bit for each of 32 steps -> 0 or 16"""
-    return np.unpackbits(np.ascontiguousarray(bits), axis=1, bitorder="little") << 4
-
-
-def _q5_0(blocks: np.ndarray) -> _Parts:
-    return (_nibbles(blocks[:, 6:], 16) | _fifth(blocks[:, 2:6])).astype(np.int8) - 16, _half(blocks, 0)
-
-
-def _q5_1(blocks: np.ndarray) -> _Parts:
-    return _nibbles(blocks[:, 8:], 16) | _fifth(blocks[:, 4:8]), _half(blocks, 0), _half(blocks, 2)
+def _plain_blocks(blocks: np.ndarray, bits: int, offsets: bool) -> _Parts:
+    """Read Q4_0 to Q8_0: a scale, an offset if there are some, a fifth bit for each of 32 steps if they have one, steps
+    around the middle unless there are offsets."""
+    at = 4 if offsets else 2
+    scales = (_half(blocks, 0), *((_half(blocks, 2),) if offsets else ()))
+    if bits == 8:
+        return np.ascontiguousarray(blocks[:, at:]).view(np.int8), *scales
+    steps = _nibbles(blocks[:, at + 4 * (bits == 5) :], 16)
+    if bits == 5:
+        steps |= np.unpackbits(np.ascontiguousarray(blocks[:, at : at + 4]), axis=1, bitorder="little") << 4
+    return steps if offsets else steps.astype(np.int8) - 2 ** (bits - 1), *scales
 
 
 def _pairs_of_bits(packed: np.ndarray) -> np.ndarray:
@@ -359,5 +348,6 @@ def _q6_k(blocks: np.ndarray) -> _Parts:
 
 
 _READERS: dict[str, Callable[[np.ndarray], _Parts]] = {
-    "Q8_0": _q8_0, "Q4_0": _q4_0, "Q4_1": _q4_1, "Q5_0": _q5_0, "Q5_1": _q5_1, "Q2_K": _q2_k, "Q3_K": _q3_k,
-    "Q4_K": _q4_k, "Q5_K": _q5_k, "Q6_K": _q6_k, "IQ4_NL": _iq4_nl, "IQ4_XS": _iq4_xs}
+    **{kind: partial(_plain_blocks, bits=FORMS[kind].bits, offsets=FORMS[kind].offsets)
+       for kind in ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")},
+    "Q2_K": _q2_k, "Q3_K": _q3_k, "Q4_K": _q4_k, "Q5_K": _q5_k, "Q6_K": _q6_k, "IQ4_NL": _iq4_nl, "IQ4_XS": _iq4_xs}

@@ -37,7 +37,7 @@ Read = Matrix | Grouped | None
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """How a method stores a product, as far as its form in memory depends on it.
+    """Describe how a method stores a product, as far as its form in memory depends on it.
 
     bits: of a number. offsets: zero points may differ from the middle of all numbers, so that there are offsets.
     packed, scales, zeros: the tensors' names; zeros empty: there are none. axis: of scales, along which groups lie."""

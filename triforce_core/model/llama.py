@@ -167,7 +167,7 @@ class Llama:
     @torch.inference_mode()
     def forward_on_device(self, token_ids: Tensor, positions: Tensor, slots: StagesKV, logits_rows: int) -> Tensor:
         """``forward`` over a chain whose ids, positions and slots the device itself has computed. The caller has
-        reserved the positions (``rope.reserve``) and the slots, and tells the cache afterwards what became of them."""
+        reserved the positions (``rope.reserve``) and the slots, and updates the cache afterwards."""
         return self._run(token_ids, *self.rope.take(positions), slots, logits_rows, None)
 
     @torch.inference_mode()

@@ -60,8 +60,8 @@ class Part:
 
 
 class Form(NamedTuple):
-    """How a matrix in few bits lies in memory. bits: of its steps; group: weights that share a scale; super_block:
-    groups whose scales are multiples of one (1: they are not); uneven: see ``Grouped``."""
+    """Describe how a matrix in few bits lies in memory. bits: of its steps; group: weights that share a scale;
+    super_block: groups whose scales are multiples of one (1: they are not); uneven: see ``Grouped``."""
 
     bits: int
     group: int

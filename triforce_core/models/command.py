@@ -1,5 +1,5 @@
 """python -m triforce_core models: lists the checkpoints on this machine and published ones that would run on it, and
-fetches one when told to."""
+fetches one when asked to."""
 
 from __future__ import annotations
 

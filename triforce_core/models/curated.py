@@ -75,32 +75,25 @@ class Entry:
         return next(iter(self.downloads.values()))[1]
 
 
-@dataclass(frozen=True, slots=True)
-class CuratedList:
-    """date: when it was made, YYYY-MM-DD."""
-
-    date: str
-    machines: tuple[Machine, ...]
-    entries: tuple[Entry, ...]
-
-    def find(self, name: str) -> Entry | None:
-        """Find an entry by its name or repo, whatever the case; a repo without its owner will do."""
-        wanted = name.strip().lower()
-        return next((entry for entry in self.entries
-                     if wanted in (entry.name.lower(), entry.repo.lower(), entry.repo.lower().split("/")[1])), None)
-
-
 @lru_cache(maxsize=1)
-def curated_list() -> CuratedList:
+def curated_list() -> tuple[str, tuple[Machine, ...], tuple[Entry, ...]]:
+    """Return when the list was made (YYYY-MM-DD), the usual machines, and the models."""
     raw = json.loads(FILE.read_text(encoding="utf-8"))
     machines = tuple(Machine(one["name"], int(one["gpu_gib"] * 2**30), int(one["host_gib"] * 2**30),
                              one["gigabytes_per_second"] * 1e9) for one in raw["classes"])
-    return CuratedList(raw["date"], machines, tuple(map(_entry, raw["models"])))
+    return raw["date"], machines, tuple(map(_entry, raw["models"]))
+
+
+def find(name: str) -> Entry | None:
+    """Find an entry by its name or repo, whatever the case; a repo without its owner will do."""
+    wanted = name.strip().lower()
+    return next((entry for entry in curated_list()[2]
+                 if wanted in (entry.name.lower(), entry.repo.lower(), entry.repo.lower().split("/")[1])), None)
 
 
 def repo_of(name: str) -> str:
     """Return the repo of a listed model's name; any other name as it is."""
-    entry = curated_list().find(name)
+    entry = find(name)
     return entry.repo if entry else name
 
 
@@ -113,11 +106,10 @@ def _entry(raw: Mapping[str, Any]) -> Entry:
 def suggestions(config: EngineConfig, here: Collection[str], rate: float) -> Iterator[CuratedModel]:
     """Yield every model of the list, those recommended for this machine first. here: repos that are on it. rate: see
     ``memory_rate``. Raises ConfigError: settings that no machine of this kind can have."""
-    listed = curated_list()
-    folder = cache_folder()
-    judge = _Judge(config, rate)
-    found = [replace(judge.model(entry), dated=listed.date, here=entry.repo in here, folder=str(folder),
-                     disk_free=free_bytes(folder)) for entry in listed.entries]
+    date, _, entries = curated_list()
+    folder, judge = cache_folder(), _Judge(config, rate)
+    found = [replace(judge.model(entry), dated=date, here=entry.repo in here, folder=str(folder),
+                     disk_free=free_bytes(folder)) for entry in entries]
     chosen = {model.repo for model in recommended(found)}
     for model in sorted(found, key=lambda model: model.repo not in chosen):
         yield replace(model, recommended=model.repo in chosen)
@@ -155,7 +147,7 @@ class _Judge:
     def model(self, entry: Entry) -> CuratedModel:
         """Judge it in the first form that runs here with a usable context at a usable speed; else in the smallest that
         takes the longest."""
-        drafter = curated_list().find(entry.drafter) if entry.drafter else None
+        drafter = find(entry.drafter) if entry.drafter else None
         whole = held(entry.shape, self._dtype, self._device)
         draft = held(drafter.shape, self._dtype, self._device) if drafter else None
         forms = {"same": whole} | {kind: rounded(whole, kind, self._dtype, self._device) for kind in WEIGHT_KINDS}
@@ -170,7 +162,7 @@ class _Judge:
             entry.drafts_only, entry.drafter, drafter.name if drafter else "", drafter.nbytes if drafter else 0,
             plan=best.plan, problem=best.problem, tokens_per_second=best.rate, rate_tokens=best.tokens,
             weights=best.weights, read_per_second=self._products / (2 * entry.shape.num_parameters),
-            classes=tuple(class_fit(entry, drafter, machine) for machine in curated_list().machines))
+            classes=tuple(class_fit(entry, drafter, machine) for machine in curated_list()[1]))
 
     def _in_form(self, entry: Entry, kind: str, weights: Weights, draft: Weights | None) -> _Form:
         try:
@@ -202,14 +194,13 @@ def _class_fit(entry: Entry, kind: str, weights: Weights, draft: Weights | None,
     wish = Wish(weights, entry.shape.longest_context, draft, budget=4096 if machine.gpu else 768,
                 in_place=bool(machine.gpu), draft_slots=512, prefill_chunk=2048 if machine.gpu else 512)
     room = Room(machine.host, machine.gpu)
-    none = ClassFit(machine.name, 0, 0.0)
     try:
         context = longest_plan(wish, room, allowed).context
         tokens = min(context, RATE_TOKENS)
         rate = modelled_rate(weights, make_plan(wish, room, tokens, allowed), tokens, machine.rate)
     except NotEnoughMemoryError:
-        return none
-    return ClassFit(machine.name, context, rate, kind) if context >= LEAST_CONTEXT else none
+        context, rate = 0, 0.0
+    return ClassFit(machine.name, context, rate, kind) if context >= LEAST_CONTEXT else ClassFit(machine.name, 0, 0.0)
 
 
 def product_rate(device: torch.device, dtype: torch.dtype) -> float:

@@ -34,7 +34,7 @@ _DEEPEST = 2  # folders below a given one in which checkpoints are looked for
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})\Z")
 _OLLAMA_WEIGHTS = "application/vnd.ollama.image.model"  # the layer of a manifest that is a GGUF file
 _LONGEST_MANIFEST = 1 << 20  # bytes
-_CONTEXTS = (8_192, 32_768, 131_072)  # tokens for which it is told what fits
+_CONTEXTS = (8_192, 32_768, 131_072)  # tokens for which the list says what fits
 _SMALLER = 2  # a draft model has at most this part of its target's weights: else its passes cost what they save
 
 

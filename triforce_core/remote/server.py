@@ -1,7 +1,7 @@
 """An OpenAI-compatible server as we speak to it: one request at a time, every wait bounded and cancellable.
 
 Requests run in a thread of their own, so that whoever waits for one can turn away from it at once; the connection is
-then shut down, which tells the server to stop. Redirects are not followed: text goes to the address that was given.
+then shut down, so that the server stops. Redirects are not followed: text goes to the address that was given.
 """
 
 from __future__ import annotations
