@@ -6,7 +6,7 @@ import pytest
 
 from ui.app.services import Services
 from ui.server.guard import Guard
-from ui.server.page_routes import routes
+from ui.server.routes import page_routes
 
 testclient = pytest.importorskip("starlette.testclient")
 
@@ -14,5 +14,5 @@ testclient = pytest.importorskip("starlette.testclient")
 def client(services: Services):
     from starlette.applications import Starlette
 
-    app = Starlette(routes=routes(services))
+    app = Starlette(routes=page_routes(services))
     return testclient.TestClient(Guard(app), base_url="http://127.0.0.1:7860")

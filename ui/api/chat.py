@@ -1,4 +1,4 @@
-"""``/v1/chat/completions``: a request becomes a run, which waits its turn with the page's questions."""
+"""``/v1/chat/completions``: a request becomes a run, which waits its turn with the page's questions; ``/v1/models``."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import re
+import time
 import uuid
 from collections import OrderedDict
 from collections.abc import AsyncIterator
+from pathlib import PurePath
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from triforce_core import Document, Turn, chapter_ranges, page_ranges, together
+from triforce_core import Document, ModelInfo, Turn, chapter_ranges, page_ranges, together
 
 from ..app import jobs
 from ..app.folders import plainly
@@ -22,25 +25,75 @@ from ..app.jobs import Selection
 from ..app.library import Entry, Ranges
 from ..app.runs import Run
 from ..app.services import Services
+from ..page.formatting import wait_line
 from ..page.html import STOPPED
-from ..page.wait_line import wait_line
 from .files import Files
 from .messages import FileRef, Wish, read_wish, sampling, shown
-from .models import Models
 from .problems import Problem, answered
-from .replies import REASONS, chunk, completion, event, quotes, usage_chunk
 
+REASONS = {"stop": "stop", "length": "length", "context": "length", "cancelled": "stop"}
+_SETTLE_EVERY = 0.05  # seconds between two looks whether the model is loaded
 _LOOK_EVERY = 0.5  # seconds between two looks whether the asker is still there
 _EARLY = 10.0  # seconds in which an error still gets a status of its own; after them the stream begins
 _ALIVE_EVERY = 5.0  # seconds of silence after which a comment says how far the prefill is
-_MOST_BODY = 64 << 20  # bytes: a document may come along as text
 _REMEMBERED = 256  # answers whose tokens are known when they come back as history
 _LENT = 4  # documents that came as text
 
 
-class Chat:
-    """See the module."""
+class Models:
+    """The one model that answers, by a name that stays the same before and after it is loaded."""
 
+    def __init__(self, services: Services) -> None:
+        self._queue, self._services = services.queue, services
+        self._since = int(time.time())
+
+    @property
+    def id(self) -> str:
+        """The checkpoint's own name, without its path, or what a server elsewhere calls its model."""
+        name = self._queue.config.model
+        if self._services.sends_to:
+            name = self._queue.model.name if self._queue.model else "remote"
+        return re.sub(r"[^\w.-]+", "-", PurePath(name).name)
+
+    async def loaded(self) -> ModelInfo:
+        """Return the model, once the engine has it. Raises Problem where it could not be loaded."""
+        await self._settled()
+        if self._queue.model is None:
+            raise Problem(503, "engine_not_running", self._queue.problem)
+        return self._queue.model
+
+    async def check(self, name: Any) -> None:
+        """Raise Problem where the model has another name."""
+        if self._services.sends_to:
+            await self._settled()
+        if name != self.id:
+            raise Problem(404, "model_not_found", f"There is no model {str(name)[:200]!r} here", param="model",
+                          remedy=f"Ask for {self.id!r}.")
+
+    def describe(self) -> dict[str, Any]:
+        """Return the model; max_model_len, vLLM's name: tokens for document, conversation and answer, where known."""
+        model = self._queue.model
+        known = {"max_model_len": model.max_context} if model else {}
+        return {"id": self.id, "object": "model", "created": self._since, "owned_by": "triforce-chat"} | known
+
+    @answered
+    async def all(self, request: Request) -> Response:
+        await self._settled()
+        return JSONResponse({"object": "list", "data": [self.describe()]})
+
+    @answered
+    async def one(self, request: Request) -> Response:
+        await self.check(request.path_params["model"])
+        await self._settled()
+        return JSONResponse(self.describe())
+
+    async def _settled(self) -> None:
+        """Wait until the engine has a model or cannot have one: only then it is known how long a context is."""
+        while self._queue.model is None and self._queue.state == "starting":
+            await asyncio.sleep(_SETTLE_EVERY)
+
+
+class Chat:
     def __init__(self, services: Services, files: Files, models: Models) -> None:
         self._services, self._files, self._models = services, files, models
         self._tokens: OrderedDict[str, tuple[int, ...]] = OrderedDict()  # digest of an answer -> its tokens
@@ -60,23 +113,21 @@ class Chat:
             with contextlib.suppress(RuntimeError):  # the server has stopped: nobody listens
                 loop.call_soon_threadsafe(news.set)
 
-        history = tuple(Turn(asked, self._tokens.get(_digest(told), ()), told) for asked, told in wish.history)
+        history = tuple(Turn(asked, self._tokens.get(_digest(answer), ()), answer) for asked, answer in wish.history)
         run = self._services.queue.answer(
             jobs.Request(selection, wish.question, chosen, (("", settings.speculation()),), history, system), heard)
-        stream = wish.stream
         try:
-            if not stream:
+            if not wish.stream:
                 return await self._whole(request, run, news, wish)
             await self._begun(request, run, news)
-            answer = StreamingResponse(self._parts(request, run, news, wish), media_type="text/event-stream",
-                                       headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
+            return StreamingResponse(self._parts(request, run, news, wish), media_type="text/event-stream",
+                                     headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
         except BaseException:
             self._services.queue.stop(run)
             raise
-        return answer
 
     async def _selection(self, wish: Wish) -> tuple[Selection, str]:
-        """The pages that the wish is about, and its system text. Raises Problem."""
+        """Return the pages that the wish is about, and its system text. Raises Problem."""
         if not wish.files:
             return Selection.of_ephemeral(await asyncio.to_thread(self._lend, wish.system)), ""
         found = [await self._files.read(file) for file in wish.files]
@@ -97,7 +148,7 @@ class Chat:
         return Selection.of_ephemeral(document, ranges), system
 
     def _lend(self, text: str) -> Document:
-        """A document that came as text, taken in by the reader that files go through (clean-up, sections)."""
+        """Return a document that came as text, taken in by the reader that files go through (clean-up, sections)."""
         key = _digest(text)
         if key not in self._ephemeral:
             path = self._services.folders.uploads / f"{uuid.uuid4().hex}.txt"
@@ -134,7 +185,7 @@ class Chat:
 
     async def _parts(self, request: Request, run: Run, news: asyncio.Event, wish: Wish) -> AsyncIterator[bytes]:
         model, sent, hit, clock = self._models.id, 0, False, asyncio.get_running_loop().time
-        told: list[dict[str, Any]] = []
+        sent_quotes: list[dict[str, Any]] = []
         try:
             yield event(chunk(run, model, {"role": "assistant", "content": ""}))
             spoken = clock()
@@ -145,9 +196,10 @@ class Chat:
                     yield event(chunk(run, model, {"content": run.accumulator.text[sent:length]}))
                     sent, spoken = length, clock()
                 known = quotes(run, sent)
-                if known != told:
-                    yield event(chunk(run, model, {}) | {"quotes": [quote for quote in known if quote not in told]})
-                    told = known
+                if known != sent_quotes:
+                    new = [quote for quote in known if quote not in sent_quotes]
+                    yield event(chunk(run, model, {}) | {"quotes": new})
+                    sent_quotes = known
                 if found and not hit:
                     hit = True
                     self._services.queue.stop(run)
@@ -169,7 +221,7 @@ class Chat:
         yield b"data: [DONE]\n\n"
 
     async def _wait(self, request: Request, run: Run, news: asyncio.Event) -> None:
-        """Until something happened, or for a moment. Raises Problem where the asker has gone away."""
+        """Wait until something happened, or for a moment. Raises Problem where the asker has gone away."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(news.wait(), _LOOK_EVERY)
         news.clear()
@@ -178,7 +230,7 @@ class Chat:
             raise Problem(499, "client_closed_request", "The request was closed by the one who asked")
 
     def _comment(self, run: Run) -> bytes:
-        """A line that clients skip: the stream is alive, and this is what it waits for."""
+        """Return a line that clients skip: the stream is alive, and this is what it waits for."""
         prefill = self._services.queue.prefills.get(run.document)
         progress = prefill.progress if prefill else None
         wait = wait_line(self._services.queue.ahead(run)) if run.state == "queued" else ""
@@ -186,7 +238,7 @@ class Chat:
         return f": {done}\n\n".encode()
 
     def _reason(self, run: Run, hit: bool) -> str:
-        """finish_reason. Raises Problem where the answer is not whole."""
+        """Return finish_reason. Raises Problem where the answer is not whole."""
         if hit:
             return "stop"
         if run.state != "done":
@@ -195,7 +247,7 @@ class Chat:
         return REASONS[run.accumulator.finished.reason]
 
     def _remember(self, run: Run) -> None:
-        """So that the next question's history is the very tokens that are in the cache."""
+        """Keep the answer's tokens: the next question's history is then what is in the cache."""
         if run.accumulator.token_ids:
             self._tokens[_digest(run.accumulator.text)] = tuple(run.accumulator.token_ids)
             while len(self._tokens) > _REMEMBERED:
@@ -203,7 +255,7 @@ class Chat:
 
 
 def _ranges(file: FileRef, entry: Entry, document: Document) -> Ranges:
-    """The pages that a message wants of a document, or else those that were chosen on the page."""
+    """Return the pages that a message wants of a document, or else those that were chosen on the page."""
     if file.pages:
         return page_ranges(file.pages, len(document.pages))
     return chapter_ranges(file.chapters, document) if file.chapters else entry.ranges
@@ -221,16 +273,9 @@ def _failure(run: Run) -> Problem:
 
 
 async def _body(request: Request) -> dict[str, Any]:
-    """The JSON object that was sent. Raises Problem."""
-    parts, size = [], 0
-    async for part in request.stream():
-        parts.append(part)
-        size += len(part)
-        if size > _MOST_BODY:
-            raise Problem(413, "request_too_large", f"The request is larger than {_MOST_BODY >> 20} MB",
-                          remedy="Upload the document with /v1/files.")
+    """Return the JSON object that was sent. Raises Problem."""
     try:
-        body = json.loads(b"".join(parts))
+        body = await request.json()
     except (ValueError, RecursionError):
         raise Problem(400, "invalid_json", "The body is not JSON") from None
     if not isinstance(body, dict):
@@ -240,3 +285,74 @@ async def _body(request: Request) -> dict[str, Any]:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def usage(run: Run) -> dict[str, Any]:
+    """Return the tokens of the whole context as the prompt's; those that were already in the cache stand apart."""
+    figures = run.accumulator.figures()
+    prompt = figures.prompt_tokens + figures.reused_tokens
+    return {"prompt_tokens": prompt, "completion_tokens": figures.tokens, "total_tokens": prompt + figures.tokens,
+            "prompt_tokens_details": {"cached_tokens": figures.reused_tokens}}
+
+
+def timings(run: Run) -> dict[str, Any]:
+    """Return draft_n, draft_n_accepted: drafted tokens that the full model tested and accepted; tiers: every tier's.
+
+    Forced quotations are not drafts in that sense: they stand under tiers only."""
+    figures = run.accumulator.figures()
+    seconds = figures.tokens / figures.tokens_per_second if figures.tokens_per_second else 0.0
+    drafted = [figures.acceptance[tier] for tier in ("retrieval", "draft", "n-gram") if tier in figures.acceptance][:1]
+    tested, accepted = drafted[0] if drafted else (0, 0)
+    return {
+        "cache_n": figures.reused_tokens, "prompt_n": figures.prompt_tokens,
+        "prompt_ms": figures.prefill_seconds * 1e3,
+        "prompt_per_second": _rate(figures.prompt_tokens, figures.prefill_seconds),
+        "predicted_n": figures.tokens, "predicted_ms": seconds * 1e3,
+        "predicted_per_second": figures.tokens_per_second, "draft_n": tested, "draft_n_accepted": accepted,
+        "full_passes": figures.full_passes, "engine": figures.engine,
+        "tiers": {tier: {"tested": n, "accepted": good} for tier, (n, good) in figures.acceptance.items()},
+    }
+
+
+def quotes(run: Run, length: int) -> list[dict[str, Any]]:
+    """Return what decoding found of the quotations in the answer's first ``length`` characters."""
+    return [quote for quote in run.quotes if quote["end"] <= length]
+
+
+def support(run: Run, length: int) -> dict[str, Any]:
+    """Return which sentences of the answer's first ``length`` characters have a passage in the document; {} where
+    nobody looked."""
+    return {} if run.support is None else {"support": [one for one in run.support if one["end"] <= length]}
+
+
+def completion(run: Run, model: str, text: str, reason: str) -> dict[str, Any]:
+    message = {"role": "assistant", "content": text, "refusal": None}
+    return _head(run, model, "chat.completion") | {
+        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": reason}],
+        "usage": usage(run), "timings": timings(run), "quotes": quotes(run, len(text)), **run.accumulator.certainty(),
+        **support(run, len(text))}
+
+
+def chunk(run: Run, model: str, delta: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
+    made = _head(run, model, "chat.completion.chunk") | {
+        "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}]}
+    if reason is None:
+        return made
+    return made | {"timings": timings(run), **run.accumulator.certainty(), **support(run, len(run.accumulator.text))}
+
+
+def usage_chunk(run: Run, model: str) -> dict[str, Any]:
+    return _head(run, model, "chat.completion.chunk") | {"choices": [], "usage": usage(run)}
+
+
+def event(value: dict[str, Any]) -> bytes:
+    """Return one server-sent event."""
+    return b"data: " + json.dumps(value, ensure_ascii=False).encode() + b"\n\n"
+
+
+def _head(run: Run, model: str, kind: str) -> dict[str, Any]:
+    return {"id": f"chatcmpl-{run.id}", "object": kind, "created": int(run.started_at), "model": model}
+
+
+def _rate(count: int, seconds: float) -> float:
+    return count / seconds if seconds else 0.0

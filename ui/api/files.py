@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,16 +44,15 @@ class Files:
             raise _too_large()
         limited = Request(request.scope, _at_most(request.receive, MAX_UPLOAD_BYTES + _FORM_ROOM))
         try:
-            form = await limited.form(max_files=1, max_fields=8)
+            async with limited.form(max_files=1, max_fields=8) as form:
+                file = form.get("file")
+                if not isinstance(file, UploadFile):
+                    raise Problem(400, "no_file", "The form has no file", param="file")
+                parts = iter(partial(file.file.read, 1 << 20), b"")
+                entry = await asyncio.to_thread(self._keep, parts, Path(file.filename or "document").name)
         except HTTPException as error:
             raise Problem(400, "invalid_form", error.detail, remedy="Send the file as multipart/form-data, and name it "
                           "with at most 255 bytes.") from None
-        async with contextlib.AsyncExitStack() as stack:
-            stack.push_async_callback(form.close)
-            file = form.get("file")
-            if not isinstance(file, UploadFile):
-                raise Problem(400, "no_file", "The form has no file", param="file")
-            entry = await asyncio.to_thread(self._take, file, Path(file.filename or "document").name)
         return JSONResponse(describe(entry))
 
     @answered
@@ -73,12 +72,12 @@ class Files:
         return JSONResponse({"id": _PREFIX + entry.id, "object": "file", "deleted": True})
 
     def _erase(self, document: str) -> None:
-        """A program asks for no Undo."""
+        """Delete for good: a program asks for no Undo."""
         self._services.delete(TabView(), document)
         self._services.trash.empty(of=document)
 
     def find(self, name: str) -> Entry:
-        """Raises Problem."""
+        """Return the entry of that name. Raises Problem."""
         entry = self._library.get(name.removeprefix(_PREFIX)) if name.startswith(_PREFIX) else None
         if entry is None:
             raise Problem(404, "file_not_found", f"There is no file {name!r}", param="file_id",
@@ -86,7 +85,7 @@ class Files:
         return entry
 
     async def read(self, file: FileRef) -> tuple[Entry, Document]:
-        """The document's text, once it is taken out. Raises Problem, in the reader's own words."""
+        """Return the document's text, once it is taken out. Raises Problem, in the reader's own words."""
         if file.id:
             entry = self.find(file.id)
         else:
@@ -104,11 +103,8 @@ class Files:
             await asyncio.sleep(_LOOK_EVERY)
             entry = self.find(_PREFIX + entry.id)  # it may have been deleted meanwhile
 
-    def _take(self, file: UploadFile, name: str) -> Entry:
-        return self._keep(iter(lambda: file.file.read(1 << 20), b""), name)
-
-    def _keep(self, parts: Iterator[bytes] | list[bytes], name: str) -> Entry:
-        """Into the private uploads folder, then into the library, which has its own copy."""
+    def _keep(self, parts: Iterable[bytes], name: str) -> Entry:
+        """Write into the private uploads folder, then into the library, which has its own copy."""
         path = self._services.folders.uploads / uuid.uuid4().hex
         try:
             with plainly(path), open(path, "xb", opener=_private) as target:
@@ -139,7 +135,7 @@ def _too_large() -> Problem:
 
 
 def _at_most(receive: Any, most: int) -> Any:
-    """The same stream, but it ends in a Problem once it brings more bytes than announced limits allow."""
+    """Return the same stream, but it ends in a Problem once it brings more bytes than announced limits allow."""
     total = 0
 
     async def counted() -> Message:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-import dataclasses
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from triforce_core import SamplingParams
@@ -51,7 +50,7 @@ class FileRef:
 
 @dataclass(frozen=True)
 class Wish:
-    """history: (question, answer) pairs before the question. system: the document's text where there is no
+    """A request. history: (question, answer) pairs before the question. system: the document's text where there is no
     file. files: the documents, each once, in the order in which they were named."""
 
     question: str
@@ -63,36 +62,37 @@ class Wish:
     include_usage: bool
 
 
+def _bad(code: str, message: str, param: str = "messages", remedy: str = "") -> Problem:
+    return Problem(400, code, message, param=param, remedy=remedy)
+
+
 def read_wish(body: Mapping[str, Any]) -> Wish:
-    """Raises Problem, with the parameter's name."""
+    """Return what a body asks for. Raises Problem, with the parameter's name."""
     for name, value in body.items():
         known = name in _GRANTED or name in _HARMLESS or value in _NEUTRAL.get(name, ())
         if value is not None and not known:
-            raise Problem(400, "unsupported_parameter", f"{name[:80]} is not supported", param=name[:80],
+            raise _bad("unsupported_parameter", f"{name[:80]} is not supported", param=name[:80],
                           remedy="Leave it out.")
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
-        raise Problem(400, "invalid_messages", "messages must be a list that ends with a question", param="messages")
+        raise _bad("invalid_messages", "messages must be a list that ends with a question")
     system, turns, files = _turns(messages)
     if not turns or turns[-1][0] != "user" or not turns[-1][1].strip():
-        raise Problem(400, "no_question", "The last message is not a question by the user", param="messages")
-    pairs = []
-    for (first, question), (second, answer) in zip(turns[:-1:2], turns[1:-1:2], strict=True):
-        assert (first, second) == ("user", "assistant")
-        pairs.append((question, answer))
+        raise _bad("no_question", "The last message is not a question by the user")
+    pairs = tuple((question, answer) for (_, question), (_, answer) in zip(turns[:-1:2], turns[1:-1:2], strict=True))
     if not files and not system.strip():
-        raise Problem(400, "no_document", "The request names no document", param="messages", remedy=(
+        raise _bad("no_document", "The request names no document", remedy=(
             'Add a part {"type": "file", "file": {"file_id": ...}} to a message (see /v1/files), or send the '
             "document's text as the system message."))
     options, stream = body.get("stream_options") or {}, body.get("stream") or False
     if not isinstance(stream, bool):
-        raise Problem(400, "invalid_stream", "stream is neither true nor false", param="stream")
-    return Wish(turns[-1][1], tuple(pairs), system, tuple(files), _stops(body.get("stop")),
-                stream, isinstance(options, dict) and bool(options.get("include_usage")))
+        raise _bad("invalid_stream", "stream is neither true nor false", param="stream")
+    return Wish(turns[-1][1], pairs, system, tuple(files), _stops(body.get("stop")), stream,
+                isinstance(options, dict) and bool(options.get("include_usage")))
 
 
 def sampling(body: Mapping[str, Any], default: SamplingParams) -> SamplingParams:
-    """What the body says of it; the rest as the app's settings have it. Raises ConfigError."""
+    """Return the body's sampling; the rest as the app's settings have it. Raises ConfigError."""
     names = {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "seed": "seed",
              "max_tokens": "max_new_tokens", "max_completion_tokens": "max_new_tokens"}
     given = {ours: body[theirs] for theirs, ours in names.items() if body.get(theirs) is not None}
@@ -100,31 +100,29 @@ def sampling(body: Mapping[str, Any], default: SamplingParams) -> SamplingParams
         given["top_k"] = 0
     if given.get("seed") == -1:  # llama.cpp's word for: another one every time
         given["seed"] = secrets.randbits(63)
-    return dataclasses.replace(default, **given)
+    return replace(default, **given)
 
 
 def _turns(messages: Sequence[Any]) -> tuple[str, list[tuple[str, str]], list[FileRef]]:
-    """System text; (role, text) in turn, neighbours of one role joined; the documents, each once."""
+    """Return the system text; (role, text) in turn, neighbours of one role joined; the documents, each once."""
     system: list[str] = []
     turns: list[tuple[str, str]] = []
     files: list[FileRef] = []
     for message in messages:
         role = message.get("role") if isinstance(message, dict) else None
         if role not in ("system", "developer", "user", "assistant"):
-            raise Problem(400, "unsupported_role", f"A message has the role {role!r}", param="messages",
-                          remedy="Use system, user and assistant.")
+            raise _bad("unsupported_role", f"A message has the role {role!r}", remedy="Use system, user and assistant.")
         text, found = _content(message.get("content"))
         files += [file for file in found if file not in files]
         if role in ("system", "developer"):
             if turns:
-                raise Problem(400, "late_system_message", "A system message stands after the conversation's begin",
+                raise _bad("late_system_message", "A system message stands after the conversation's begin",
                               param="messages", remedy="Put it first.")
             system.append(text)
         elif turns and turns[-1][0] == role:
             turns[-1] = (role, f"{turns[-1][1]}\n\n{text}")
         elif not turns and role == "assistant":
-            raise Problem(400, "no_question", "The conversation begins with an answer", param="messages",
-                          remedy="Begin with a user message.")
+            raise _bad("no_question", "The conversation begins with an answer", remedy="Begin with a user message.")
         else:
             turns.append((role, text))
     return "\n\n".join(system), turns, files
@@ -134,8 +132,7 @@ def _content(content: Any) -> tuple[str, list[FileRef]]:
     if isinstance(content, str):
         return content, []
     if not isinstance(content, list):
-        raise Problem(400, "invalid_content", "A message's content is neither text nor a list of parts",
-                      param="messages")
+        raise _bad("invalid_content", "A message's content is neither text nor a list of parts", param="messages")
     texts, files = [], []
     for part in content:
         kind = part.get("type") if isinstance(part, dict) else None
@@ -144,7 +141,7 @@ def _content(content: Any) -> tuple[str, list[FileRef]]:
         elif kind == "file" and isinstance(part.get("file"), dict):
             files.append(_file(part["file"]))
         else:
-            raise Problem(400, "unsupported_content", f"A message has a part of the type {kind!r}", param="messages",
+            raise _bad("unsupported_content", f"A message has a part of the type {kind!r}",
                           remedy="Use text and file parts: the model sees neither pictures nor sound.")
     return "\n\n".join(texts), files
 
@@ -152,38 +149,37 @@ def _content(content: Any) -> tuple[str, list[FileRef]]:
 def _file(given: Mapping[str, Any]) -> FileRef:
     pages, chapters = given.get("pages"), given.get("chapters")
     if pages is not None and (not isinstance(pages, str) or not re.fullmatch(r"[\d\s,–-]+", pages)):
-        raise Problem(400, "invalid_pages", f"pages is {pages!r}", param="messages", remedy='Give them as "3-9, 12".')
+        raise _bad("invalid_pages", f"pages is {pages!r}", remedy='Give them as "3-9, 12".')
     if chapters is not None and (not isinstance(chapters, str) or not chapters.strip() or pages is not None):
-        raise Problem(400, "invalid_chapters", f"chapters is {chapters!r}", param="messages",
+        raise _bad("invalid_chapters", f"chapters is {chapters!r}",
                       remedy='Give them as "3, 5-7" or one by its title, and no pages beside them.')
+    part = FileRef(pages=pages or "", chapters=chapters or "")
     if isinstance(given.get("file_id"), str):
-        return FileRef(id=given["file_id"], pages=pages or "", chapters=chapters or "")
+        return replace(part, id=given["file_id"])
     data = given.get("file_data")
     if not isinstance(data, str):
-        raise Problem(400, "invalid_file", "A file part has neither file_id nor file_data", param="messages")
+        raise _bad("invalid_file", "A file part has neither file_id nor file_data")
     try:
         content = base64.b64decode(data.partition("base64,")[2] or data, validate=True)
     except binascii.Error:
-        raise Problem(400, "invalid_file", "file_data is not base64", param="messages") from None
-    return FileRef(data=content, name=str(given.get("filename") or "document"), pages=pages or "",
-                   chapters=chapters or "")
+        raise _bad("invalid_file", "file_data is not base64") from None
+    return replace(part, data=content, name=str(given.get("filename") or "document"))
 
 
 def _stops(given: Any) -> tuple[str, ...]:
     stops = given if isinstance(given, list) else [] if given is None else [given]
     if not all(isinstance(stop, str) for stop in stops):
-        raise Problem(400, "invalid_stop", "stop is neither a text nor a list of texts", param="stop")
+        raise _bad("invalid_stop", "stop is neither a text nor a list of texts", param="stop")
     if "" in stops:
-        raise Problem(400, "invalid_stop", "stop is an empty text, which would end every answer before it begins"
+        raise _bad("invalid_stop", "stop is an empty text, which would end every answer before it begins"
                       if stops == [""] else "stop holds an empty text", param="stop", remedy="Leave it out.")
     if len(stops) > MOST_STOPS:
-        raise Problem(400, "invalid_stop", f"stop holds {len(stops)} texts", param="stop",
-                      remedy=f"Give at most {MOST_STOPS}.")
+        raise _bad("invalid_stop", f"stop holds {len(stops)} texts", param="stop", remedy=f"Give at most {MOST_STOPS}.")
     return tuple(stops)
 
 
 def shown(text: str, stops: Sequence[str], ended: bool) -> tuple[int, bool]:
-    """How much of an answer may be shown, and whether a stop text ends it there.
+    """Return how much of an answer may be shown, and whether a stop text ends it there.
 
     While it goes on, an end that may become a stop text is held back."""
     found = [place for place in (text.find(stop) for stop in stops) if place >= 0]

@@ -1,4 +1,4 @@
-"""What goes wrong, in OpenAI's form: {"error": {message, type, param, code}}, with need, have and remedy beside."""
+"""Errors, in OpenAI's form: {"error": {message, type, param, code}}, with need, have and remedy beside."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Problem(Exception):
 
     @classmethod
     def of(cls, error: Exception) -> Problem:
-        """Anything that was raised; the words of an unforeseen error stay in the log."""
+        """Return anything that was raised as a Problem; the words of an unforeseen error stay in the log."""
         if isinstance(error, Problem):
             return error
         if isinstance(error, HTTPException):  # how Starlette's form parser speaks
@@ -69,7 +69,7 @@ class Problem(Exception):
 
 
 def answered(handler: Callable[..., Awaitable[Response]]) -> Callable[..., Awaitable[Response]]:
-    """A handler whose errors become answers."""
+    """Return a handler whose errors become answers."""
     @wraps(handler)
     async def safe(*arguments: Any) -> Response:
         try:

@@ -1,9 +1,11 @@
-"""The middle: finished exchanges, the one being written, and the line to ask in."""
+"""The middle: finished exchanges, the one being written, and the line to ask in.
+
+The exchange that is being written is drawn apart, so that its cost never grows with the chat.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,22 +13,20 @@ import gradio as gr
 
 from triforce_core import Document
 
-from ..app.accumulator import Trace
+from ..app.accumulator import Trace, figures_of
 from ..app.conversations import Answer
 from ..app.race import plain_rate
 from ..app.runs import Run
 from ..app.services import SAMPLE_NAME, Services
 from ..app.tab_view import TabView
 from ..app.tabs import Tabs
-from . import citations, page_names, provenance, transcript
-from .citations import Citations
-from .conversations import editing_note
+from . import formatting as fmt
+from . import markdown, provenance
 from .document_head import prefill_line
-from .html import button, esc
+from .figures import figures_line
+from .html import COPY, DISMISS, PREPARING, STOP, STOPPED, STOPPING, button, card, esc
 from .page_choice import scope, which
-from .panel import PRIVATE, Panel, block, pace, safely
-from .race import RACE, Race
-from .wait_line import FOR_PAGES, text_line, wait_line
+from .panel import PRIVATE, Actions, Outputs, Panel, block, pace, safely
 
 CHAT = "Chat"
 ASK_PLACEHOLDER = "Ask about a document"
@@ -40,24 +40,36 @@ MEANWHILE_ASK = ("You can ask now. The answer starts when everything is read, or
                  "if you choose that.")
 START_MORE = ("The answer is written from {scope}, and the strip shows which pages the model looked at. "
               "Press Race to see the same answer with and without speculation.")
-
 WELCOME_MORE = ("Drop a document anywhere on this window. The model reads all of it, or the pages that you choose. "
                 "Nothing leaves this machine.")
 WELCOME_REMOTE = ("Drop a document anywhere on this window. All of it, or the pages you choose, is sent to the server "
                   "with every question.")
+ENDED_BECAUSE = {"length": "Ended at the longest answer allowed (see Settings).",
+                 "context": "Ended because the context is full. Start a new conversation to make room."}
+REPEATED = ("It repeats itself, as small models do at low temperatures. A larger model does so less, and so does "
+            "the preset “Creative” in Settings.")
+ANSWER_BROKE_OFF = "The answer broke off here"
+READ_ALOUD = "Read aloud"
+IN_CONTEXT = "In context"
+NO_PASSAGES = ("No passage found for {missing} of {count} sentences. Words were compared, not meaning: a sentence "
+               "without this mark may be wrong too.")
+ALL_PASSAGES = ("A passage with similar words was found for each of {count} sentences. That does not make them right.")
+VERSION_BEFORE = "Earlier version"
+CARRIED = "Carried over from an earlier conversation"
 
 MOST_CHAPTERS = 60
+_CIRCLE = 40  # characters that no answer writes three times without going in circles
 
 
 def welcome(sample: str | None, sends_to: str = "") -> str:
-    """Nothing is open yet."""
+    """Return the HTML that is shown while no document is open. sample: id of the handbook, if it is in the library."""
     action = button("Try it with the handbook", "open", css="tf-primary", document=sample) if sample else ""
     more = WELCOME_REMOTE if sends_to else WELCOME_MORE
     return f'<div class="tf-welcome"><h1>Ask your documents</h1><p>{esc(more)}</p>{action}</div>'
 
 
 def meanwhile(document: Document | None) -> str:
-    """While a document is read: that questions can be asked, and its chapters, to be looked into. document: None while
+    """Return the HTML that is shown while a document is read: its chapters, to be looked into. document: None while
     its text is being extracted."""
     ask = f'<div class="tf-meanwhile"><p>{esc(MEANWHILE_ASK)}</p>'
     if document is None or not document.chapters:
@@ -65,34 +77,172 @@ def meanwhile(document: Document | None) -> str:
     items = "".join(
         f'<li class="tf-level-{chapter.level}"><button type="button" data-action="page" data-page="{chapter.first}">'
         f'<span>{esc(chapter.title)}</span><span class="tf-muted">'
-        f"{esc(page_names.short(document.pages[chapter.first - 1].label))}</span></button></li>"
+        f"{esc(fmt.cited_page(document.pages[chapter.first - 1].label))}</span></button></li>"
         for chapter in [chapter for chapter in document.chapters if chapter.level <= 2][:MOST_CHAPTERS])
     return (f"{ask}<h2>What it contains</h2><p>Look into it while the model reads: a chapter opens its page.</p>"
             f"<ul>{items}</ul></div>")
 
 
 def begin(scope: str, questions: Sequence[str] = ()) -> str:
-    """A document is open and nothing has been asked. scope: what is read of it. questions: to begin with."""
+    """Return the HTML of a conversation without questions. scope: pages that are read; questions: to begin with."""
     listed = "".join(button(words, "ask", question=words) for words in questions)
     return (f'<div class="tf-welcome tf-small"><h2>{esc(ASK_ABOUT.format(scope=scope))}</h2>'
             f'<p>{esc(START_MORE.format(scope=scope))}</p><div class="tf-starters">{listed}</div></div>')
 
 
+def question(text: str) -> str:
+    return f'<div class="tf-question"><div class="tf-bubble">{esc(text)}</div></div>'
+
+
+def trace_button(answer: str, on: bool) -> str:
+    label = provenance.TRACE_OFF if on else provenance.TRACE
+    return (f'<button type="button" class="tf-copy" data-action="trace" data-answer="{esc(answer)}" '
+            f'aria-pressed="{str(on).lower()}">{esc(label)}</button>')
+
+
+def tools(item: Answer, versions: Sequence[str]) -> str:
+    """Return the buttons under a question: edit it, and turn to another of the ``versions`` (ids, its own included)."""
+    parts = []
+    if len(versions) > 1:
+        here = versions.index(item.id)
+        for target, sign, label in ((here - 1, "‹", VERSION_BEFORE), (here + 1, "›", "Later version")):
+            off = "" if 0 <= target < len(versions) else " disabled"
+            parts.append(f'<button type="button" class="tf-turn" data-action="version" aria-label="{label}" '
+                         f'data-answer="{esc(versions[target % len(versions)])}"{off}>{sign}</button>')
+        parts.insert(1, f"<span>{here + 1} of {len(versions)}</span>")
+    parts.append(button("Edit", "edit", css="tf-quiet", answer=item.id, question=item.question))
+    return f'<div class="tf-tools">{"".join(parts)}</div>'
+
+
+def ending(item: Answer) -> str:
+    """Return what an answer's end says: who stopped it, which limit it reached, or what broke it off."""
+    lines = []
+    if item.result.get("asked_about"):
+        lines.append(from_pages(item.result))
+    reason = item.result.get("reason")
+    if item.state == "stopped" and not item.error:
+        lines.append(STOPPED if item.text else "Stopped before the first word.")
+    elif reason in ENDED_BECAUSE:
+        repeats = len(item.text) > _CIRCLE and item.text.count(item.text[-_CIRCLE:]) > 2
+        lines.append(f"{ENDED_BECAUSE[reason]} {REPEATED}" if repeats else ENDED_BECAUSE[reason])
+    words = "".join(f'<p class="tf-ended">{esc(line)}</p>' for line in lines)
+    return words + card("error", ANSWER_BROKE_OFF if item.text else "No answer", item.error) if item.error else words
+
+
+def answer(item: Answer, body: str, traced: bool = False, versions: Sequence[str] = (), plain_rate: float = 0.0) -> str:
+    """Return one finished exchange with its figures. body: the answer as safe HTML, token by token if ``traced``.
+    plain_rate: as in ``figures_line``."""
+    parts = [f'<div id="answer-{esc(item.id)}">', question(item.question), tools(item, versions),
+             f'<div class="tf-answer{" tf-doubtful" if item.result.get("answerable") is False else ""}">']
+    if item.text:
+        parts.append(f'<div class="{"tf-by-token" if traced else "tf-prose"}">{body}</div>')
+        if not traced:
+            parts.append(in_context(item.text, item.result.get("quotes", ())))
+            said = compared(item.result.get("support", ()))
+            parts.append(f'<p class="tf-ended">{esc(said)}</p>' if said else "")
+    parts.append(ending(item))
+    again = f'<button type="button" class="tf-copy" data-action="again" data-answer="{esc(item.id)}">Ask again</button>'
+    figures = figures_of(item.result)
+    if not figures.tokens:
+        parts.append(f'<div class="tf-foot"><span class="tf-line"></span>{again}</div>')
+    else:
+        parts.append(f'<div class="tf-foot">{figures_line(figures, plain_rate, item.result.get("model", ""))}'
+                     f'{trace_button(item.id, traced)}{again}'
+                     f'<button type="button" class="tf-copy tf-aloud" data-aloud>{READ_ALOUD}</button>'
+                     f'<button type="button" class="tf-copy" data-copy="answer" aria-label="{COPY}">{COPY}</button>'
+                     "</div>")
+    return "".join([*parts, "</div></div>"])
+
+
+def compared(support: Sequence[Mapping[str, Any]]) -> str:
+    """Return for how many sentences no passage of the document was found; "" where none was compared."""
+    missing = sum(not one["found"] for one in support)
+    words = NO_PASSAGES if missing else ALL_PASSAGES
+    return words.format(missing=missing, count=len(support)) if support else ""
+
+
+def from_pages(result: Mapping[str, Any]) -> str:
+    """Return from which pages an answer was written while the rest was being read."""
+    return (f"Answered from {which(result['ranges'])} of {which(result['asked_about'])}: "
+            "the rest was still being read.")
+
+
+def in_context(text: str, quotes: Sequence[Mapping[str, Any]]) -> str:
+    """Return the lines that introduce the quoted items and rows, and each quotation between the sentences around it,
+    folded away; "" where there are neither."""
+    closed = [quote for quote in quotes if quote["closed"]]
+    inside = [quote for quote in closed if quote.get("before") or quote.get("after")]
+    leads = dict.fromkeys(lead for quote in closed if (lead := quote.get("lead_in", "")))
+    shown = "".join(f'<p class="tf-lead-in">{esc(f"Under: {lead}")}</p>' for lead in leads)
+    parts = "".join(f'<p>{esc(quote.get("before", ""))} <b>{esc(text[quote["start"] : quote["end"]])}</b> '
+                    f'{esc(quote.get("after", ""))}</p>' for quote in inside)
+    return shown + (f'<details class="tf-context"><summary>{IN_CONTEXT}</summary>{parts}</details>' if parts else "")
+
+
+def transcript(answers: Sequence[Answer], body: Callable[[Answer], str], traced: str | None = None,
+               versions: Mapping[str, Sequence[str]] | None = None,
+               plain_rate: Callable[[Answer], float] = lambda item: 0.0) -> str:
+    """Return all finished exchanges of a conversation. body: an answer as safe HTML. traced: id of the answer shown
+    token by token. versions: as ``Conversations.versions`` gives them."""
+    carried = f'<p class="tf-ended">{CARRIED}</p>' if answers and answers[0].result.get("carried") else ""
+    return carried + "".join(
+        answer(item, body(item), item.id == traced, (versions or {}).get(item.id, ()), plain_rate(item))
+        for item in answers if item.state != "running")
+
+
+def live(run: Run, by_token: bool, inside: str) -> str:
+    """Return the exchange that is being written; writing.js keeps ``inside`` up to date."""
+    return (f'{question(run.question)}<div class="tf-answer" aria-busy="true" data-writing="{run.id}" '
+            f'data-tokens="{int(by_token)}">{inside}</div>')
+
+
+def state_line(run: Run, wait: str) -> str:
+    """Return what a run does now, as one line. wait: what it waits for, while it is queued or prepared."""
+    if run.stopping:
+        return STOPPING
+    if run.state in ("queued", "preparing"):
+        return wait or ("Queued: next" if run.state == "queued" else PREPARING)
+    if not run.accumulator.text:
+        read = run.accumulator.prefill  # a conversation that was left is read again behind the document
+        left = fmt.left(read.eta_seconds) if read is not None and (read.eta_seconds or 0) >= 1 else ""
+        return " · ".join(filter(None, ("Reading the question", left)))
+    figures = run.accumulator.figures()
+    rate = fmt.rate(figures.tokens_per_second) if figures.tokens_per_second else "–"  # one round has none
+    return f"{rate} tok/s · {figures.tokens} tokens{quoting(run.quotes)}"
+
+
+def quoting(quotes: Sequence[Mapping[str, Any]]) -> str:
+    """Return the page of a quotation that is being written, once a single place in the document is left for it."""
+    last = quotes[-1] if quotes else None
+    places = last["occurrences"][0]["places"] if last and not last["closed"] and last["occurrences"] else ()
+    return f" · quoting p. {places[0]['label']}" if places else ""
+
+
+def writing(run: Run, body: Callable[[], str], wait: str = "", by_token: bool = False, moves: bool = True,
+            offer: str = "") -> str:
+    """Return the text so far and one line of state. body: the text as safe HTML; by_token: who wrote each token
+    instead. moves: whether a sign of life does. offer: a button behind the line."""
+    text = ""
+    if run.accumulator.text:
+        words = (f'<div class="tf-tokens">{provenance.tokens(run.accumulator.trace, run.accumulator.text)}</div>'
+                 if by_token else body())
+        text = f'<div class="tf-prose tf-streaming">{words}</div>'
+    trace = trace_button(run.id, by_token) if text else ""
+    return (f'{text}<p class="tf-state"><span class="tf-dots{"" if moves else " tf-still"}" aria-hidden="true">'
+            f"<i></i><i></i><i></i></span><span>{esc(state_line(run, wait))}</span>{offer}{trace}</p>")
+
+
 def inside(services: Services, run: Run, by_token: bool) -> str:
-    """What the answer shows by now, as safe HTML. by_token: who wrote each token."""
+    """Return what the answer shows by now, as safe HTML. by_token: who wrote each token."""
     text, document = run.accumulator.text, services.library.document(run.document)
-    return transcript.writing(run, wait(services, run), by_token, pace(services.queue, services.runs).moves, lambda: (
-        citations.live(text, document, run.quotes)), sooner(services, run))
-
-
-def sooner(services: Services, run: Run) -> str:
-    """The offer to answer from the pages that are read by now, as safe HTML; "" where there is nothing to offer."""
     pages = services.queue.pages_read(run)
-    return button(f"Answer now from {which(pages)}", "answer-now", css="tf-quiet", run=run.id) if pages else ""
+    offer = button(f"Answer now from {which(pages)}", "answer-now", css="tf-quiet", run=run.id) if pages else ""
+    return writing(run, lambda: markdown.live(text, document, run.quotes), wait(services, run), by_token,
+                   pace(services.queue, services.runs).moves, offer)
 
 
 def wait(services: Services, run: Run) -> str:
-    """What it waits for; "" where it waits no more."""
+    """Return what a run waits for; "" where it waits no more."""
     if run.state == "preparing":
         prefill = services.queue.prefills.get(run.document)
         line, _, figures = prefill_line(prefill, services.queue.load_progress) if prefill else ("", 0.0, "")
@@ -101,42 +251,64 @@ def wait(services: Services, run: Run) -> str:
         return ""
     if services.queue.holds(run):
         extraction = services.extractor.extractions.get(run.document)
-        return text_line(extraction) if extraction else FOR_PAGES
-    return wait_line(services.queue.ahead(run))
+        return fmt.text_line(extraction) if extraction else fmt.FOR_PAGES
+    return fmt.wait_line(services.queue.ahead(run))
 
 
-@dataclass(frozen=True)
-class Chat:
-    transcript: gr.HTML
-    live: gr.HTML
-    question: gr.Textbox
-    send: gr.Button
-    stop: gr.Button
-    editing: gr.HTML
-    context: gr.HTML
-    keys: gr.HTML
-    race: gr.Button
-
-
-def build() -> Chat:
+def build(services: Services, tabs: Tabs) -> tuple[Outputs, gr.Button]:
+    """Return the panels' components, and the button that starts a race."""
     with gr.Column(elem_id="chat-scroll"):
-        finished = block("transcript", clicks=True)
-        live = block("live", clicks=True)
-    editing, context = editing_note(), block("context-note", clicks=True)
+        finished, live = block("transcript", clicks=True), block("live", clicks=True)
+    editing, context = block("editing", clicks=True), block("context-note", clicks=True)
     with gr.Column(elem_id="composer"):
-        question = gr.Textbox(placeholder=ASK_PLACEHOLDER, label=ASK_PLACEHOLDER,
-                              show_label=False,
-                              container=False, lines=1, max_lines=7, elem_id="question")
+        question = gr.Textbox(placeholder=ASK_PLACEHOLDER, label=ASK_PLACEHOLDER, show_label=False, container=False,
+                              lines=1, max_lines=7, elem_id="question")
         with gr.Row(elem_id="composer-row"):
             keys = block("keys")
-            race = gr.Button(RACE, elem_id="race-now", size="sm", min_width=74)
-            stop = gr.Button(transcript.STOP, variant="stop", elem_id="stop", size="sm", min_width=74, visible=False)
+            race = gr.Button("Race", elem_id="race-now", size="sm", min_width=74)
+            stop = gr.Button(STOP, variant="stop", elem_id="stop", size="sm", min_width=74, visible=False)
             send = gr.Button("Ask", variant="primary", elem_id="send", size="sm", min_width=74)
-    return Chat(finished, live, question, send, stop, editing, context, keys, race)
+
+    def ask(question: str, request: gr.Request) -> str:
+        view = tabs.get(request.session_hash)
+        return "" if safely(view, lambda: services.ask(view, question)) else question
+
+    def stop_answer(request: gr.Request) -> None:
+        services.stop(tabs.get(request.session_hash))
+
+    for event in (send.click, question.submit):
+        event(ask, [question], [question], queue=False, **PRIVATE)
+    stop.click(stop_answer, None, None, queue=False, **PRIVATE)
+    return {"transcript": finished, "live": live, "editing": editing, "context_note": context, "question": question,
+            "keys": keys, "stop": stop}, race
+
+
+def actions(services: Services) -> Actions:
+    def edit(view: TabView, data: dict[str, str]) -> None:
+        view.editing = data.get("answer")
+
+    def trace(view: TabView, data: dict[str, str]) -> None:
+        view.traced = None if view.traced == data.get("answer") else data.get("answer")
+
+    return {
+        "ask": lambda view, data: services.ask(view, data.get("question", "")),
+        "answer-now": lambda view, data: services.answer_now(data.get("run", "")),
+        "again": lambda view, data: services.ask_again(view, data.get("answer", "")),
+        "version": lambda view, data: services.conversations.show(data.get("answer", "")),
+        "edit": edit, "leave-edit": edit, "trace": trace,
+    }
+
+
+def asked_about(services: Services, view: TabView) -> str:
+    """Return what the question line asks for."""
+    entry = services.library.get(view.document)
+    if entry is None:
+        return ASK_PLACEHOLDER
+    return ASK_LATER if services.phase(entry) == "too_long" else ASK_ABOUT.format(scope=scope(entry))
 
 
 def panels(services: Services) -> list[Panel]:
-    conversations, citations = services.conversations, Citations(services.finders)
+    conversations, citations = services.conversations, markdown.Citations(services.finders)
 
     def askable(view: TabView) -> bool:
         entry = services.library.get(view.document)
@@ -165,8 +337,8 @@ def panels(services: Services) -> list[Panel]:
             return provenance.drawn(kept, answer.text, answer.result.get("first_page", 1), document)
 
         versions, raced = conversations.versions(view.conversation or ""), conversations.race(view.document)
-        return transcript.transcript(answers, body, view.traced, versions,
-                                     lambda answer: plain_rate(raced, answer.question, answer.result))
+        return transcript(answers, body, view.traced, versions,
+                          lambda answer: plain_rate(raced, answer.question, answer.result))
 
     def text_state(view: TabView) -> object:
         entry = services.library.get(view.document)
@@ -177,12 +349,12 @@ def panels(services: Services) -> list[Panel]:
         return services.suggestions.of(entry) if entry else ()
 
     def raced(view: TabView) -> str | None:
-        """The race that has ended last: what it measured stands under an answer."""
+        """Return the id of the race that ended last: what it measured stands under an answer."""
         run = services.runs.race_of(view.document)
         return run.id if run and run.ended else None
 
     def shown_trace(view: TabView) -> str | None:
-        """Not that of the answer being written: the others need not be drawn again for it."""
+        """Return the traced answer, unless it is the one being written: the others need not be drawn again for it."""
         run = services.running(view)
         return None if run and run.id == view.traced else view.traced
 
@@ -205,14 +377,14 @@ def _live_panels(services: Services) -> list[Panel]:
     def draw_live(view: TabView) -> str:
         run = services.running(view)
         by_token = run is not None and run.id == view.traced
-        return transcript.live(run, by_token, inside(services, run, by_token)) if run else ""
+        return live(run, by_token, inside(services, run, by_token)) if run else ""
 
     def quotes_only(view: TabView) -> bool:
         model = services.queue.model
         return model is not None and not model.instructions and not services.sends_to
 
     def draw_keys(view: TabView) -> str:
-        """What the model cannot do stands where a question is written."""
+        """Say what the model cannot do where a question is written."""
         words, more = (("Only quotes sentences · ? all keys", QUOTES_ONLY_HELP) if quotes_only(view) else (KEYS, ""))
         return f'<span class="tf-keys" title="{esc(more)}">{esc(words)}</span>'
 
@@ -222,40 +394,13 @@ def _live_panels(services: Services) -> list[Panel]:
 
     def draw_stop(view: TabView) -> dict[str, Any]:
         shown, stopping = stop_state(view)
-        return gr.update(visible=shown, interactive=not stopping,
-                         value=transcript.STOPPING if stopping else transcript.STOP)
+        return gr.update(visible=shown, interactive=not stopping, value=STOPPING if stopping else STOP)
+
+    def draw_editing(view: TabView) -> str:
+        if view.editing is None:
+            return ""
+        return ('<div class="tf-editing" role="status"><span>You are rewording an earlier question. The old version is '
+                f'kept.</span>{button(DISMISS, "leave-edit", css="tf-quiet")}</div>')
 
     return [Panel("live", live_key, draw_live), Panel("stop", stop_state, draw_stop),
-            Panel("keys", quotes_only, draw_keys)]
-
-
-def asked_about(services: Services, view: TabView) -> str:
-    """What the question line asks for."""
-    entry = services.library.get(view.document)
-    if entry is None:
-        return ASK_PLACEHOLDER
-    later = services.phase(entry) == "too_long"
-    return ASK_LATER if later else ASK_ABOUT.format(scope=scope(entry))
-
-
-def wire(services: Services, tabs: Tabs, chat: Chat, race: Race, tab_bar: gr.Tabs) -> None:
-    """race, tab_bar: its button here shows the race's tab, with the question in it."""
-    def ask(question: str, request: gr.Request) -> str:
-        view = tabs.get(request.session_hash)
-        return "" if safely(view, lambda: services.ask(view, question)) else question
-
-    def stop(request: gr.Request) -> None:
-        services.stop(tabs.get(request.session_hash))
-
-    def start_race(question: str, request: gr.Request) -> tuple[Any, Any, str]:
-        """Race the typed question, or the conversation's last one; show the race only if there is one."""
-        view = tabs.get(request.session_hash)
-        answers = services.conversations.answers(view.conversation) if view.conversation else []
-        words = question.strip() or (answers[-1].question if answers else "")
-        started = safely(view, lambda: services.race(view, words))
-        return (gr.Tabs(selected="race") if started else gr.skip(), words or gr.skip(), "" if started else question)
-
-    for event in (chat.send.click, chat.question.submit):
-        event(ask, [chat.question], [chat.question], queue=False, **PRIVATE)
-    chat.stop.click(stop, None, None, queue=False, **PRIVATE)
-    chat.race.click(start_race, [chat.question], [tab_bar, race.question, chat.question], queue=False, **PRIVATE)
+            Panel("keys", quotes_only, draw_keys), Panel("editing", lambda view: view.editing, draw_editing)]

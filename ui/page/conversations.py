@@ -1,24 +1,24 @@
-"""Conversations: the bar above the chat (name, export), the box to rename in, what search found, the table of keys."""
+"""Conversations: the bar above the chat (name, export), the boxes for a name and for instructions, what search found,
+the table of keys."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
 
 from ..app.context_budget import ContextUse
 from ..app.conversations import Conversation, Hit
+from ..app.questions import LONGEST
 from ..app.services import Services
-from ..app.tab_view import TabView
+from ..app.tab_view import LISTED, TabView
 from ..app.tabs import Tabs
-from . import number_format as fmt
+from . import formatting as fmt
 from .export import exported
-from .html import CANCEL, DISMISS, button, esc, menu
-from .panel import PRIVATE, Panel, block, safely
+from .html import CANCEL, button, esc, menu
+from .panel import PRIVATE, Actions, Outputs, Panel, block, safely
 
-EDITING = "You are rewording an earlier question. The old version is kept."
 RENAME = "Rename"
 INSTRUCT_SET = "Instructions are set"
 CONTEXT = "Context {percent}"
@@ -29,7 +29,6 @@ CONTINUE = "Continue in a new conversation"
 NEW_TALK = "New conversation"
 EXPORT_KINDS = {"md": "Export as Markdown", "html": "Export as one HTML file",
                 "json": "Export as JSON (all versions, statistics)"}
-SEARCH = "Search all conversations"
 SHORTCUTS_TITLE = "Keys"
 SHORTCUTS = (
     ("Enter", "Ask"), ("Shift+Enter", "New line"), ("Esc", "Close a box or cancel an edit; stop the answer"),
@@ -39,24 +38,30 @@ SHORTCUTS = (
     ("Alt+1 Alt+2 Alt+3", "Go to library, chat, document"), ("← → ↑ ↓", "In the strip: move from page to page"),
     ("Tab Shift+Tab", "Everything else: forward, back; Enter presses"), ("?", "This table"),
 )
-CLOSE = "Close"
+INSTRUCT_LABEL = "Instructions for this conversation"
+INSTRUCT_HELP = ("What every answer in this conversation should follow: language, length, tone, readers. The model "
+                 "sees this after the document and before the first question, so the document is not read again. It is "
+                 "saved with the conversation and exported with it. It applies from the next question on; the model "
+                 "then reads the conversation so far again, which takes a moment.")
+INSTRUCT_NONE = ("The loaded model follows no instructions: it was trained to find sentences of the document "
+                 "that answer a question, and to quote them. Load a chat model (Models) to use this.")
+INSTRUCT_KEEP = "Save"
 
 
 def context_menu(use: ContextUse) -> str:
-    """How full the context is; unfolded, of what, and a way to make room."""
+    """Return how full the context is; unfolded, of what, and a way to make room."""
     used = use.document + use.conversation
-    share = fmt.percent(min(used, use.most), use.most)
-    told = f"{fmt.count(used)} of {fmt.count(use.most)} tokens of the context are taken"
-    facts = "".join(f"<dt>{esc(label)}</dt><dd>{esc(fmt.count(getattr(use, name)))}</dd>"
-                    for name, label in CONTEXT_PARTS)
+    taken = f"{fmt.count(used)} of {fmt.count(use.most)} tokens of the context are taken"
+    facts = "".join(f"<dt>{label}</dt><dd>{fmt.count(getattr(use, name))}</dd>" for name, label in CONTEXT_PARTS)
     onward = button(CONTINUE, "continue", css="tf-quiet") if use.conversation else ""
-    return (f'<details class="tf-menu tf-context-menu"><summary class="tf-btn tf-quiet" title="{esc(told)}">'
-            f'{esc(CONTEXT.format(percent=share))}</summary><div class="tf-menu-items">'
-            f'<p class="tf-note">{esc(told)}</p><dl class="tf-facts">{facts}</dl>{onward}</div></details>')
+    return (f'<details class="tf-menu tf-context-menu"><summary class="tf-btn tf-quiet" title="{taken}">'
+            f'{esc(CONTEXT.format(percent=fmt.percent(min(used, use.most), use.most)))}</summary>'
+            f'<div class="tf-menu-items"><p class="tf-note">{taken}</p><dl class="tf-facts">{facts}</dl>{onward}</div>'
+            "</details>")
 
 
 def context_note(use: ContextUse | None) -> str:
-    """Above the question line, once there is little room left."""
+    """Return what stands above the question line, once there is little room left."""
     if use is None or not use.state:
         return ""
     words = CONTEXT_FULL if use.state == "full" else CONTEXT_NEAR
@@ -67,24 +72,21 @@ def context_note(use: ContextUse | None) -> str:
 
 
 def bar(talk: Conversation | None, instructed: bool, use: ContextUse | None = None) -> str:
-    """The conversation's name, and what can be done with it. None: one that nothing was asked in yet. use: how full the
-    context is, where that is known."""
-    told = INSTRUCT_SET if instructed else ""
-    mark = f'<i class="tf-dot-ok" role="img" aria-label="{esc(told)}" title="{esc(told)}"></i>' if told else ""
-    context = context_menu(use) if use else ""
+    """Return the conversation's name, and what can be done with it. None: nothing was asked in it yet. use: how full
+    the context is, where that is known."""
+    mark = (f'<i class="tf-dot-ok" role="img" aria-label="{INSTRUCT_SET}" title="{INSTRUCT_SET}"></i>' if instructed
+            else "")
     items = button("Instructions", "instruct", css="tf-quiet")
-    title = NEW_TALK
     if talk is not None:
-        title = talk.title
         items += button(RENAME, "rename", css="tf-quiet") + "".join(
-            button(words, "export", css="tf-quiet", kind=kind)
-            for kind, words in EXPORT_KINDS.items())
-    return (f'<div class="tf-talk-bar"><span class="tf-talk-title" title="{esc(title)}">{esc(title)}</span>'
-            f"{mark}{context}{menu(items)}</div>")
+            button(words, "export", css="tf-quiet", kind=kind) for kind, words in EXPORT_KINDS.items())
+    title = esc(talk.title if talk else NEW_TALK)
+    return (f'<div class="tf-talk-bar"><span class="tf-talk-title" title="{title}">{title}</span>'
+            f"{mark}{context_menu(use) if use else ''}{menu(items)}</div>")
 
 
 def found(hits: Sequence[Hit], documents: dict[str, str], query: str) -> str:
-    """What search found, over all documents. documents: id -> title."""
+    """Return what search found, over all documents. documents: id -> title."""
     if not hits:
         return f'<p class="tf-note">{esc(f"Nothing found for “{query}”.")}</p>'
     items = []
@@ -102,48 +104,11 @@ def found(hits: Sequence[Hit], documents: dict[str, str], query: str) -> str:
 
 
 def keys_table() -> str:
-    """The dialog with every shortcut; the script opens it."""
+    """Return the dialog with every shortcut; the script opens it."""
     rows = "".join(f"<tr><th scope=row>{' '.join(f'<kbd>{esc(key)}</kbd>' for key in keys.split())}</th>"
                    f"<td>{esc(what)}</td></tr>" for keys, what in SHORTCUTS)
-    title = esc(SHORTCUTS_TITLE)
-    return (f'<dialog id="key-table" aria-label="{title}"><h2>{title}</h2>'
-            f'<table>{rows}</table><form method="dialog">'
-            f'<button class="tf-btn">{esc(CLOSE)}</button>'
-            "</form></dialog>")
-
-
-@dataclass(frozen=True)
-class Talks:
-    """parcel: a file on its way to the browser's download, [name, kind, content]."""
-
-    bar: gr.HTML
-    renaming: gr.Column
-    title: gr.Textbox
-    save: gr.Button
-    leave: gr.Button
-    parcel: gr.JSON
-
-
-def build() -> Talks:
-    bar = block("talk-bar", clicks=True)
-    with gr.Column(visible=False, elem_id="renaming", elem_classes="tf-dialog") as renaming:
-        with gr.Row():
-            title = gr.Textbox(label="Name of this conversation", elem_id="new-title", max_lines=1, max_length=200,
-                               scale=3, min_width=140)
-            save = gr.Button(RENAME, variant="primary", elem_id="save-title", size="md", scale=0, min_width=96)
-            leave = gr.Button(CANCEL, elem_id="leave-title", size="md", scale=0, min_width=90)
-    return Talks(bar, renaming, title, save, leave, gr.JSON(visible="hidden", elem_id="parcel"))
-
-
-def build_search() -> gr.Textbox:
-    return gr.Textbox(placeholder=SEARCH, label=SEARCH, show_label=False,
-                      container=False,
-                      max_lines=1, max_length=200, elem_id="search")
-
-
-def editing_note() -> gr.HTML:
-    """Above the composer, while an earlier question is asked in other words."""
-    return block("editing", clicks=True)
+    return (f'<dialog id="key-table" aria-label="{SHORTCUTS_TITLE}"><h2>{SHORTCUTS_TITLE}</h2><table>{rows}</table>'
+            '<form method="dialog"><button class="tf-btn">Close</button></form></dialog>')
 
 
 def results(services: Services, view: TabView) -> str:
@@ -151,57 +116,125 @@ def results(services: Services, view: TabView) -> str:
     return found(services.conversations.search(view.sought), titles, view.sought)
 
 
-def panels(services: Services) -> list[Panel]:
-    conversations = services.conversations
-
-    def draw_bar(view: TabView) -> str:
-        if not view.document:
-            return ""
-        return bar(conversations.get(view.conversation), bool(services.instructions.of(view)),
-                   services.context_use(view))
-
-    def used(view: TabView) -> object:
-        """What ``context_use`` follows from."""
-        return (view.document, view.conversation, conversations.version, services.library.version,
-                services.queue.open_key, services.queue.model, services.settings.max_new_tokens)
-
-    def draw_title(view: TabView) -> dict[str, Any]:
-        talk = conversations.get(view.conversation) if view.renaming else None
-        return gr.update(value=talk.title) if talk else gr.update()
-
-    def draw_editing(view: TabView) -> str:
-        if view.editing is None:
-            return ""
-        leave = button(DISMISS, "leave-edit", css="tf-quiet")
-        return f'<div class="tf-editing" role="status"><span>{esc(EDITING)}</span>{leave}</div>'
-
-    return [
-        Panel("talk_bar", lambda view: (used(view), view.system), draw_bar),
-        Panel("context_note", used, lambda view: context_note(services.context_use(view))),
-        Panel("renaming", lambda view: view.renaming, lambda view: gr.update(visible=view.renaming)),
-        Panel("new_title", lambda view: (view.renaming, view.conversation), draw_title),
-        Panel("editing", lambda view: view.editing, draw_editing),
-    ]
+def wanted(services: Services, words: str) -> str:
+    """Return what pressing the button keeps: nothing, where the model follows no instructions."""
+    return words if services.instructions.followed else ""
 
 
-def wire(services: Services, tabs: Tabs, named: Talks) -> None:
+def build(services: Services, tabs: Tabs) -> Outputs:
+    bar = block("talk-bar", clicks=True)
+    with gr.Column(visible=False, elem_id="renaming", elem_classes="tf-dialog") as renaming, gr.Row():
+        title = gr.Textbox(label="Name of this conversation", elem_id="new-title", max_lines=1, max_length=200,
+                           scale=3, min_width=140)
+        save = gr.Button(RENAME, variant="primary", elem_id="save-title", size="md", scale=0, min_width=96)
+        leave = gr.Button(CANCEL, elem_id="leave-title", size="md", scale=0, min_width=90)
+    parcel = gr.JSON(visible="hidden", elem_id="parcel")  # a file on its way to a download: [name, kind, content]
+    with gr.Column(visible=False, elem_id="instructing", elem_classes="tf-dialog") as instructing:
+        about = block("instructions-about")
+        words = gr.Textbox(label=INSTRUCT_LABEL, show_label=False, container=False, lines=3, max_lines=10,
+                           max_length=LONGEST, elem_id="instructions")
+        with gr.Row():
+            keep = gr.Button(INSTRUCT_KEEP, variant="primary", elem_id="keep-instructions", size="md", scale=0,
+                             min_width=96)
+            close = gr.Button(CANCEL, elem_id="leave-instructions", size="md", scale=0, min_width=90)
+
     def rename(title: str, request: gr.Request) -> None:
         view = tabs.get(request.session_hash)
         safely(view, lambda: services.conversations.rename(view.conversation or "", title))
         view.renaming = False
 
-    def leave(request: gr.Request) -> None:
+    def leave_renaming(request: gr.Request) -> None:
         tabs.get(request.session_hash).renaming = False
 
-    def parcel(event: gr.EventData, request: gr.Request) -> list[str] | None:
+    def instruct(words: str, request: gr.Request) -> None:
+        view = tabs.get(request.session_hash)
+        safely(view, lambda: services.instructions.keep(view, wanted(services, words)))
+
+    def leave_instructing(request: gr.Request) -> None:
+        tabs.get(request.session_hash).instructing = False
+
+    def export(event: gr.EventData, request: gr.Request) -> list[str] | None:
         data = event._data if isinstance(event._data, dict) else {}
         if data.get("action") != "export":
             return None
         made = exported(services, tabs.get(request.session_hash).conversation, str(data.get("kind")))
         return list(made) if made else None
 
-    for event in (named.save.click, named.title.submit):
-        event(rename, [named.title], None, queue=False, **PRIVATE)
-    named.leave.click(leave, None, None, queue=False, **PRIVATE)
-    sent = named.bar.click(parcel, None, [named.parcel], queue=False, **PRIVATE)
-    sent.then(None, [named.parcel], [named.parcel], js="tfSave", **PRIVATE)
+    for event in (save.click, title.submit):
+        event(rename, [title], None, queue=False, **PRIVATE)
+    leave.click(leave_renaming, None, None, queue=False, **PRIVATE)
+    keep.click(instruct, [words], None, queue=False, **PRIVATE)
+    close.click(leave_instructing, None, None, queue=False, **PRIVATE)
+    sent = bar.click(export, None, [parcel], queue=False, **PRIVATE)
+    sent.then(None, [parcel], [parcel], js="tfSave", **PRIVATE)
+    return {"talk_bar": bar, "renaming": renaming, "new_title": title, "instructing": instructing,
+            "instructions_about": about, "instructions": words, "keep_instructions": keep}
+
+
+def actions(services: Services) -> Actions:
+    def show(view: TabView, data: dict[str, str]) -> None:
+        view.conversation, view.editing = data.get("conversation"), None
+        view.renaming = view.instructing = False
+
+    def new(view: TabView, data: dict[str, str]) -> None:
+        show(view, {})
+        view.page, view.system = None, ""
+
+    def rename(view: TabView, data: dict[str, str]) -> None:
+        view.renaming = True
+
+    def more(view: TabView, data: dict[str, str]) -> None:
+        view.listed += LISTED
+
+    def instruct(view: TabView, data: dict[str, str]) -> None:
+        view.instructing = not view.instructing
+
+    return {
+        "new-conversation": new, "conversation": show, "rename": rename, "more-conversations": more,
+        "delete-conversation": lambda view, data: services.delete_conversation(view, data.get("conversation", "")),
+        "instruct": instruct, "continue": lambda view, data: services.continue_anew(view),
+        "found": lambda view, data: services.find(view, data.get("conversation", ""), data.get("answer", "")),
+    }
+
+
+def panels(services: Services) -> list[Panel]:
+    conversations, rules = services.conversations, services.instructions
+
+    def used(view: TabView) -> object:
+        """Return what ``context_use`` follows from."""
+        return (view.document, view.conversation, conversations.version, services.library.version,
+                services.queue.open_key, services.queue.model, services.settings.max_new_tokens)
+
+    def draw_bar(view: TabView) -> str:
+        if not view.document:
+            return ""
+        return bar(conversations.get(view.conversation), bool(rules.of(view)), services.context_use(view))
+
+    def draw_title(view: TabView) -> dict[str, Any]:
+        talk = conversations.get(view.conversation) if view.renaming else None
+        return gr.update(value=talk.title) if talk else gr.update()
+
+    def instructing(view: TabView) -> tuple[object, ...]:
+        return view.instructing, view.conversation, rules.followed, conversations.version
+
+    def draw_about(view: TabView) -> str:
+        words = INSTRUCT_HELP if rules.followed else INSTRUCT_NONE
+        return f'<h2>{INSTRUCT_LABEL}</h2><p class="tf-muted">{esc(words)}</p>'
+
+    def draw_words(view: TabView) -> dict[str, Any]:
+        return gr.update(value=rules.of(view), interactive=rules.followed) if view.instructing else gr.update()
+
+    def draw_keep(view: TabView) -> dict[str, Any]:
+        return gr.update(value=INSTRUCT_KEEP if rules.followed else "Remove",
+                         visible=rules.followed or bool(rules.of(view)))
+
+    return [
+        Panel("talk_bar", lambda view: (used(view), view.system), draw_bar),
+        Panel("context_note", used, lambda view: context_note(services.context_use(view))),
+        Panel("renaming", lambda view: view.renaming, lambda view: gr.update(visible=view.renaming)),
+        Panel("new_title", lambda view: (view.renaming, view.conversation), draw_title),
+        Panel("instructing", lambda view: view.instructing, lambda view: gr.update(visible=view.instructing)),
+        Panel("instructions_about", instructing, draw_about),
+        Panel("instructions", lambda view: (view.instructing, view.conversation, rules.followed), draw_words),
+        Panel("keep_instructions", instructing, draw_keep),
+    ]

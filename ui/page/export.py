@@ -6,26 +6,24 @@ The HTML is made by the page's own safe renderer: no scripts, no images, nothing
 
 from __future__ import annotations
 
-import html
 import json
 import re
 import textwrap
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..app.accumulator import figures_of
 from ..app.conversations import Answer, Conversation
 from ..app.services import Services
-from . import markdown, page_names
-from .citations import NO_PASSAGE, QUOTE_MORE
-from .html import APP, STOPPED
-from .transcript import compared, from_pages
+from . import formatting as fmt
+from . import markdown
+from .chat import compared, from_pages
+from .html import APP, STOPPED, esc
+from .markdown import NO_PASSAGE, QUOTE_MORE
 
-EXPORTED = "About “{document}”, started {day}, exported from TriForce Chat."
 EXPORTED_INSTRUCTIONS = "Instructions:"
-EXPORTED_OTHERS = "Written with other instructions: {words}"
 
 KINDS = {"md": "text/markdown", "json": "application/json", "html": "text/html"}
 FORMAT = 1
@@ -45,24 +43,24 @@ blockquote { margin: 0 0 1rem; padding-left: 1rem; border-left: 3px solid rgb(12
 
 @dataclass(frozen=True)
 class Talk:
-    """What is exported. versions: of ``Conversations.versions``; every: answers of all branches."""
+    """A conversation to export. document: its title; every: answers of all branches; versions: as
+    ``Conversations.versions`` gives them."""
 
     conversation: Conversation
-    document: str  # its title
+    document: str
     shown: Sequence[Answer]
     every: Sequence[Answer]
     versions: dict[str, tuple[str, ...]]
 
 
 def export(talk: Talk, kind: str) -> tuple[str, str]:
-    """(file name, content). kind: one of KINDS."""
-    made: dict[str, Callable[[Talk], str]] = {"md": to_markdown, "json": to_json, "html": to_html}
+    """Return (file name, content). kind: one of KINDS."""
     name = re.sub(r"[^\w.-]+", "-", talk.conversation.title).strip("-.")[:60] or "conversation"
-    return f"{name}.{kind}", made[kind](talk)
+    return f"{name}.{kind}", {"md": to_markdown, "json": to_json, "html": to_html}[kind](talk)
 
 
 def exported(services: Services, conversation: str | None, kind: str) -> tuple[str, str, str] | None:
-    """(file name, type, content) of a conversation; None if there is none of either."""
+    """Return (file name, type, content) of a conversation; None if there is none of either."""
     known = services.conversations
     talk = known.get(conversation)
     entry = services.library.get(talk.document) if talk else None
@@ -103,29 +101,28 @@ def to_json(talk: Talk) -> str:
 
 
 def to_html(talk: Talk) -> str:
-    title = html.escape(talk.conversation.title)
+    title = esc(talk.conversation.title)
     parts = []
     if talk.conversation.system:
-        parts.append(f'<p class="about">{html.escape(EXPORTED_INSTRUCTIONS)} '
-                     f'{html.escape(talk.conversation.system)}</p>')
+        parts.append(f'<p class="about">{EXPORTED_INSTRUCTIONS} {esc(talk.conversation.system)}</p>')
     for answer in talk.shown:
-        notes = "".join(f'<p class="note">{html.escape(line)}</p>' for line in _notes(answer, talk))
-        parts.append(f'<section><div class="question">{html.escape(answer.question)}</div>'
+        notes = "".join(f'<p class="note">{esc(line)}</p>' for line in _notes(answer, talk))
+        parts.append(f'<section><div class="question">{esc(answer.question)}</div>'
                      f"{markdown.render(answer.text)}{notes}</section>")
     return ('<!doctype html><html><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             """<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">"""
             f"<title>{title}</title><style>{STYLE}</style></head><body><h1>{title}</h1>"
-            f'<p class="about">{html.escape(_about(talk))}</p>{"".join(parts)}</body></html>\n')
+            f'<p class="about">{esc(_about(talk))}</p>{"".join(parts)}</body></html>\n')
 
 
 def _about(talk: Talk) -> str:
     day = time.strftime("%Y-%m-%d %H:%M", time.localtime(talk.conversation.created_at))
-    return EXPORTED.format(document=" ".join(talk.document.split()), day=day)
+    return f"About “{' '.join(talk.document.split())}”, started {day}, exported from {APP}."
 
 
 def _notes(answer: Answer, talk: Talk) -> list[str]:
-    """Where its quotations stand, how the answer ended, and that there are others in its place."""
+    """Return where its quotations stand, how the answer ended, and that there are others in its place."""
     notes = [_quotation(answer.text, quote) for quote in answer.result.get("quotes", ()) if quote["closed"]]
     support = answer.result.get("support", ())
     notes += [f"{_beginning(answer.text, one)} {NO_PASSAGE}" for one in support if not one["found"]]
@@ -136,18 +133,19 @@ def _notes(answer: Answer, talk: Talk) -> list[str]:
         notes.append(STOPPED)
     if answer.error:
         notes.append(" ".join(answer.error.split()))
-    told = answer.result.get("system", talk.conversation.system)
-    if told != talk.conversation.system:
-        notes.append(EXPORTED_OTHERS.format(words=" ".join(told.split())) if told else "Written without instructions.")
-    beside = talk.versions.get(answer.id, ())
-    if beside:
-        notes.append(f"Version {beside.index(answer.id) + 1} of {len(beside)}; the JSON export has them all.")
+    system = answer.result.get("system", talk.conversation.system)
+    if system != talk.conversation.system:
+        notes.append(f"Written with other instructions: {' '.join(system.split())}" if system
+                     else "Written without instructions.")
+    versions = talk.versions.get(answer.id, ())
+    if versions:
+        notes.append(f"Version {versions.index(answer.id) + 1} of {len(versions)}; the JSON export has them all.")
     return notes
 
 
 def _quotation(text: str, quote: Mapping[str, Any]) -> str:
-    """The beginning of a quotation and the pages on which it stands, as decoding told them."""
-    labels = dict.fromkeys(page_names.short(place["label"]) for occurrence in quote["occurrences"]
+    """Return the beginning of a quotation and the pages on which it stands, as decoding reported them."""
+    labels = dict.fromkeys(fmt.cited_page(place["label"]) for occurrence in quote["occurrences"]
                            for place in occurrence["places"])
     more = quote["count"] - len(quote["occurrences"])
     listed = [*labels, *([QUOTE_MORE.format(more=more)] if more else [])]
@@ -155,5 +153,5 @@ def _quotation(text: str, quote: Mapping[str, Any]) -> str:
 
 
 def _beginning(text: str, part: Mapping[str, Any]) -> str:
-    """The first words of a part of the answer."""
+    """Return the first words of a part of the answer."""
     return f"“{textwrap.shorten(text[part['start'] : part['end']], 60, placeholder='…')}”"

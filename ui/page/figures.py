@@ -10,34 +10,29 @@ from typing import Any
 
 import gradio as gr
 
-from triforce_core import EngineFacts, ModelInfo, merge_ranges
+from triforce_core import EngineFacts, ModelInfo
 
 from ..app.accumulator import Figures, Trace, figures_of
 from ..app.conversations import Answer
-from ..app.library import Ranges
 from ..app.services import Services
 from ..app.tab_view import TabView
-from . import number_format as fmt
+from . import formatting as fmt
 from .html import esc, meter
-from .panel import Panel, block
+from .panel import Outputs, Panel, block
 
 THIS_ANSWER = "This answer"
 LAST_ANSWER = "Last answer"
 RATE = "tok/s"
-SPEED = "speed"
 FIRST_TOKEN = "first token"
 PER_PASS_SHORT = "per full pass"
 PER_PASS_HELP = "How many tokens one pass of the full model over the whole document settles. Plain decoding: 1."
 STREAMED_HELP = "The model's cache is larger than the GPU's memory: each full pass streams it there from host memory."
-TIMES_PLAIN_HELP = "Plain decoding wrote {rate} tok/s when this question was raced on the same pages."
-TOKEN_UNIT = "tokens"
 WHO_WROTE = "Who wrote the tokens"
 SPECULATION_ON = "TriForce on"
 SPECULATION_OFF = "TriForce off"
 SPECULATION_REMOTE = "Remote server"
 NOT_REPORTED = "Tiers, acceptance and attention are not available: the server does not report them."
 SPECULATION_PENDING = "TriForce: known with the first words"
-REUSED = "{reused} tokens reused from the cache, {new} read for this question."
 TIER_WORDS = {
     "quote": ("exact quote", "Forced by the document: the words between quotation marks can only go on this way."),
     "n-gram": ("copied text", "Copied from where the same words stood before, and accepted by every check."),
@@ -51,11 +46,11 @@ TIER_TESTED = {"quote": "quotes, by the full model", "n-gram": "copied text, by 
                "retrieval": "retrieval tier, by full cache"}
 SPEED_OVER_TIME = "Speed while it was written"
 PASS_READS_HELP = "Weights, and keys and values of everything before it: the memory's bandwidth is what bounds it."
-ENERGY = "{joules} J, {each} J a token"
-ENERGY_HELP = "What all GPUs of this machine spent meanwhile, by NVIDIA's own counter."
-ASKED = "question"
-JOULES = "J"
 
+MOST_ANSWERS = 50  # of a document's history
+WINDOW = 8  # rounds over which a rate is taken
+POINTS = 120  # of one line
+WIDTH, HEIGHT = 300, 54
 TIERS = ("quote", "n-gram", "draft", "retrieval", "bonus", "recovered")  # the order in which they are drawn
 
 
@@ -68,9 +63,8 @@ def tier_name(tier: str) -> str:
 
 
 def tier_bar(origins: Mapping[str, int]) -> str:
-    """Who wrote the tokens: one stacked bar and its legend."""
-    total = sum(origins.values())
-    if not total:
+    """Return who wrote the tokens: one stacked bar and its legend."""
+    if not sum(origins.values()):
         return ""
     order = [tier for tier in TIERS if origins.get(tier)] + sorted(set(origins) - set(TIERS))
     parts = "".join(
@@ -79,12 +73,12 @@ def tier_bar(origins: Mapping[str, int]) -> str:
     legend = "".join(
         f'<li title="{esc(TIER_WORDS.get(tier, ("", ""))[1])}"><i class="{tier_class(tier)}"></i>'
         f'{esc(tier_name(tier))} <b>{fmt.count(origins[tier])}</b></li>' for tier in order)
-    return (f'<div class="tf-stack" role="img" aria-label="{esc(WHO_WROTE)}">{parts}</div>'
+    return (f'<div class="tf-stack" role="img" aria-label="{WHO_WROTE}">{parts}</div>'
             f'<ul class="tf-legend">{legend}</ul>')
 
 
 def acceptance(tiers: Mapping[str, tuple[int, int]]) -> str:
-    """Accepted / tested, tier by tier."""
+    """Return accepted / tested, tier by tier."""
     rows = []
     for tier, (tested, accepted) in tiers.items():
         name, css = tier_name(tier), tier_class(tier)
@@ -97,75 +91,69 @@ def acceptance(tiers: Mapping[str, tuple[int, int]]) -> str:
 
 
 def speculation_badge(figures: Figures) -> str:
-    """TriForce on or off, and why: never blank."""
+    """Return whether TriForce is on or off, and why: never blank."""
     if not figures.engine:
-        return f'<span class="tf-badge tf-badge-wait">{esc(SPECULATION_PENDING)}</span>'
+        return f'<span class="tf-badge tf-badge-wait">{SPECULATION_PENDING}</span>'
     on = figures.engine == "triforce"
-    word = SPECULATION_ON if on else SPECULATION_OFF
-    if figures.engine == "remote":
-        word = SPECULATION_REMOTE
+    word = {"triforce": SPECULATION_ON, "remote": SPECULATION_REMOTE}.get(figures.engine, SPECULATION_OFF)
     why = f'<span class="tf-why">{esc(figures.why)}</span>' if figures.why else ""
-    return f'<span class="tf-badge {"tf-badge-on" if on else "tf-badge-off"}">{esc(word)}</span>{why}'
+    return f'<span class="tf-badge {"tf-badge-on" if on else "tf-badge-off"}">{word}</span>{why}'
 
 
 def figures_card(figures: Figures, title: str) -> str:
-    """What stands behind an answer, for the side panel; its speed stands below it, in one place."""
+    """Return what stands behind an answer, for the side panel; its speed stands below it, in one place."""
     parts = [f'<h3 class="tf-h">{esc(title)}</h3>', f'<div class="tf-spec">{speculation_badge(figures)}</div>']
     if figures.engine == "remote":
-        parts.append(f'<p class="tf-note">{esc(NOT_REPORTED)}</p>')
+        parts.append(f'<p class="tf-note">{NOT_REPORTED}</p>')
     if figures.acceptance:
-        parts.append('<h4 class="tf-h4" title="Of the drafted tokens that the next tier tested, how many it '
-                     'accepted.">'
-                     f'Drafts accepted</h4>'
-                     f"{acceptance(figures.acceptance)}")
+        parts.append('<h4 class="tf-h4" title="Of the drafted tokens that the next tier tested, how many it accepted.">'
+                     f"Drafts accepted</h4>{acceptance(figures.acceptance)}")
     if figures.origins:
-        parts.append(f'<h4 class="tf-h4">{esc(WHO_WROTE)}</h4>{tier_bar(figures.origins)}')
+        parts.append(f'<h4 class="tf-h4">{WHO_WROTE}</h4>{tier_bar(figures.origins)}')
     if figures.streamed_bytes_per_second:
-        rate = f"PCIe: {fmt.size(figures.streamed_bytes_per_second)}/s from host memory"
-        parts.append(f'<p class="tf-note" title="{esc(STREAMED_HELP)}">{esc(rate)}</p>')
+        parts.append(note(f"PCIe: {fmt.size(figures.streamed_bytes_per_second)}/s from host memory", STREAMED_HELP))
     if figures.reused_tokens or figures.prompt_tokens:
-        words = REUSED.format(reused=fmt.count(figures.reused_tokens), new=fmt.count(figures.prompt_tokens))
-        parts.append(f'<p class="tf-note">{esc(words)}</p>')
+        parts.append(f'<p class="tf-note">{fmt.count(figures.reused_tokens)} tokens reused from the cache, '
+                     f"{fmt.count(figures.prompt_tokens)} read for this question.</p>")
     return "".join(parts)
 
 
-def figures_line(figures: Figures, plain: float = 0.0, model: str = "") -> str:
-    """The permanent line below an answer: its speed, and how soon it began; the other figures behind a click.
+def note(words: str, help_text: str) -> str:
+    return f'<p class="tf-note" title="{esc(help_text)}">{esc(words)}</p>'
 
-    plain: tokens per second that plain decoding was measured to write on the same question; 0: nobody measured."""
-    rate = figures.tokens_per_second
-    quiet = [(f"{fmt.rate(rate)} {RATE}",
-              "Tokens per second after the first one; reading the question is not counted.")] if rate else []
+
+def figures_line(figures: Figures, plain: float = 0.0, model: str = "") -> str:
+    """Return the permanent line below an answer: its speed, and how soon it began; the rest behind a click.
+
+    plain: tokens per second of plain decoding on the same question; 0: nobody measured."""
+    rate, first = figures.tokens_per_second, f"{FIRST_TOKEN} {fmt.seconds(figures.time_to_first_token)}"
+    quiet = [(first, "From pressing Enter to the first word.")]
     if rate and plain:
-        quiet.append((f"{rate / plain:.1f}× plain", TIMES_PLAIN_HELP.format(rate=fmt.rate(plain))))
-    quiet.append((f"{FIRST_TOKEN} {fmt.seconds(figures.time_to_first_token)}",
-                  "From pressing Enter to the first word."))
-    row = ", ".join(f'<span class="tf-nowrap" title="{esc(why)}">{esc(what)}</span>' for what, why in quiet)
-    items = [f'<span title="{esc(PER_PASS_HELP)}"><b>{figures.tokens_per_full_pass:.2f}</b> '
-             f"{esc(PER_PASS_SHORT)}</span>" if figures.full_passes else "",
-             f"<b>{fmt.count(figures.tokens)}</b> tokens",
-             esc(f"Model: {model}") if model else ""]
+        measured = f"Plain decoding wrote {fmt.rate(plain)} tok/s when this question was raced on the same pages."
+        quiet.insert(0, (f"{rate / plain:.1f}× plain", measured))
+    if rate:
+        quiet.insert(0, (f"{fmt.rate(rate)} {RATE}",
+                         "Tokens per second after the first one; reading the question is not counted."))
+    row = ", ".join(f'<span class="tf-nowrap" title="{why}">{what}</span>' for what, why in quiet)
+    items = [f'<span title="{PER_PASS_HELP}"><b>{figures.tokens_per_full_pass:.2f}</b> {PER_PASS_SHORT}</span>'
+             if figures.full_passes else "",
+             f"<b>{fmt.count(figures.tokens)}</b> tokens", esc(f"Model: {model}") if model else ""]
     facts = " · ".join(f'<span class="tf-nowrap">{item}</span>' for item in items if item)
     accepted = [f'<span class="tf-nowrap"><i class="{tier_class(tier)}"></i>{esc(tier_name(tier))} '
                 f"<b>{fmt.percent(good, tested)}</b> ({fmt.count(good)}/{fmt.count(tested)})</span>"
                 for tier, (tested, good) in figures.acceptance.items()]
-    more = (f'<div class="tf-line-accept">Accepted of tested: {" · ".join(accepted)}</div>' if accepted else "")
+    more = f'<div class="tf-line-accept">Accepted of tested: {" · ".join(accepted)}</div>' if accepted else ""
     bar = f'<div class="tf-line-bar">{tier_bar(figures.origins)}</div>' if figures.origins else ""
     return (f'<details class="tf-line"><summary><span class="tf-line-row">{row}</span>'
-            f'<span class="tf-line-more">Details</span></summary>'
+            '<span class="tf-line-more">Details</span></summary>'
             f'<div class="tf-line-facts">{facts}</div><div class="tf-spec">{speculation_badge(figures)}</div>'
             f"{more}{bar}</details>")
-
-
-WINDOW = 8  # rounds over which a rate is taken
-POINTS = 120  # of one line
-WIDTH, HEIGHT = 300, 54
 
 
 @dataclass(frozen=True)
 class Line:
     """One line of a chart. css: the class that gives it its colour and its dashes. last: its newest value, "" where
-    that is told elsewhere."""
+    that stands elsewhere."""
 
     name: str
     points: tuple[tuple[float, float], ...]
@@ -174,7 +162,7 @@ class Line:
 
 
 def rates(trace: Trace) -> list[tuple[float, float]]:
-    """(seconds, tokens per second over the last ``WINDOW`` rounds)."""
+    """Return (seconds, tokens per second over the last ``WINDOW`` rounds)."""
     written = [0] * len(trace.rounds)
     for _, _, number, *_ in trace.tokens:
         written[number] += 1
@@ -188,7 +176,7 @@ def rates(trace: Trace) -> list[tuple[float, float]]:
 
 
 def accepted(trace: Trace) -> dict[str, list[tuple[float, float]]]:
-    """By tier: (seconds, share of the tested tokens that was accepted over the last ``WINDOW`` rounds)."""
+    """Return by tier: (seconds, share of the tested tokens that was accepted over the last ``WINDOW`` rounds)."""
     lines: dict[str, list[tuple[float, float]]] = {}
     for last, (_, _, _, _, at, *_) in enumerate(trace.rounds):
         near = trace.rounds[max(0, last - WINDOW + 1) : last + 1]
@@ -201,7 +189,7 @@ def accepted(trace: Trace) -> dict[str, list[tuple[float, float]]]:
 
 
 def chart(title: str, lines: Sequence[Line], top: float) -> str:
-    """Small lines over one axis from 0 to ``top``, and what each says last."""
+    """Return small lines over one axis from 0 to ``top``, and what each says last."""
     lines = [line for line in lines if len(line.points) > 1]
     if not lines or top <= 0:
         return ""
@@ -220,60 +208,54 @@ def chart(title: str, lines: Sequence[Line], top: float) -> str:
 
 
 def answer_charts(trace: Trace) -> str:
-    """Speed and acceptance over the rounds of one answer."""
+    """Return speed and acceptance over the rounds of one answer."""
     speed = rates(trace)
-    parts = []
-    if speed:
-        line = Line(SPEED, tuple(speed), "tf-line-all", "")
-        parts.append(chart(SPEED_OVER_TIME, [line], max(y for _, y in speed)))
     tiers = [Line(tier_name(tier), tuple(points), f"tf-line-{tier if tier in TIERS else 'other'}",
                   fmt.percent(points[-1][1], 1)) for tier, points in sorted(accepted(trace).items())]
-    parts.append(chart("Drafts accepted while it was written", tiers, 1.0))
-    return "".join(parts)
+    return speed_chart(SPEED_OVER_TIME, speed) + chart("Drafts accepted while it was written", tiers, 1.0)
+
+
+def speed_chart(title: str, speed: Sequence[tuple[float, float]]) -> str:
+    return chart(title, [Line("speed", tuple(speed), "tf-line-all", "")], max((y for _, y in speed), default=0.0))
 
 
 def bandwidth(trace: Trace, figures: Figures, model: ModelInfo | None, facts: EngineFacts | None) -> str:
-    """What a full pass reads per second: the weights, and the keys and values of all tokens before it; and which share
-    that is of what the GPU's memory moves, where that was measured and everything lies in it. model: that wrote it."""
+    """Return what a full pass reads per second: the weights, and the keys and values of all tokens before it; and which
+    share that is of what the GPU's memory moves, if that was measured and everything lies there. model: its writer."""
     spent = [stages.get("verify", 0.0) for _, _, stages, *_ in trace.rounds]
     if model is None or not model.pass_bytes or not sum(spent):
         return ""
     context = figures.reused_tokens + figures.prompt_tokens + figures.tokens / 2
     read, seconds = model.pass_bytes + context * model.kv_bytes_per_token, sum(spent) / len(spent) / 1000
     words = f"A full pass reads {fmt.size(read)} in {fmt.milliseconds(seconds)} ms: {fmt.size(read / seconds)}/s"
-    if facts is not None and facts.copy_rate and facts.mode == "on-chip":
-        share = read / seconds / facts.copy_rate
-        words += f", {fmt.percent(share, 1)} of the {fmt.size(facts.copy_rate)}/s that a copy in the GPU's memory moves"
-        return (f'<p class="tf-note" title="{esc(PASS_READS_HELP)}">{esc(words)}</p>'
-                f"{meter(share, 'tf-meter-thin', PASS_READS_HELP)}")
-    return f'<p class="tf-note" title="{esc(PASS_READS_HELP)}">{esc(words)}</p>'
+    if facts is None or not facts.copy_rate or facts.mode != "on-chip":
+        return note(words, PASS_READS_HELP)
+    share = read / seconds / facts.copy_rate
+    words += f", {fmt.percent(share, 1)} of the {fmt.size(facts.copy_rate)}/s that a copy in the GPU's memory moves"
+    return note(words, PASS_READS_HELP) + meter(share, "tf-meter-thin", PASS_READS_HELP)
 
 
 def energy(figures: Figures) -> str:
     if figures.joules is None:
         return ""
     each = figures.joules / max(figures.tokens, 1)
-    words = ENERGY.format(joules=f"{figures.joules:,.0f}", each=f"{each:.1f}")
-    return f'<p class="tf-note" title="{esc(ENERGY_HELP)}">{esc(words)}</p>'
+    return note(f"{figures.joules:,.0f} J, {each:.1f} J a token",
+                "What all GPUs of this machine spent meanwhile, by NVIDIA's own counter.")
 
 
 def history(answers: Sequence[Answer]) -> str:
-    """The document's answers, the newest first: a table, and above it how their speed went."""
+    """Return the document's answers, the newest first: a table, and above it how their speed went."""
     shown = [(answer, figures_of(answer.result)) for answer in answers]
     shown = [(answer, figures) for answer, figures in shown if figures.tokens]
     if not shown:
         return ""
     speed = [(float(n), figures.tokens_per_second) for n, (_, figures) in enumerate(reversed(shown))]
-    line = Line(SPEED, tuple(speed), "tf-line-all", "")
     tiers = list(dict.fromkeys(tier for _, figures in shown for tier in figures.acceptance))
     joules = any(figures.joules is not None for _, figures in shown)
     head = "".join(f'<th scope="col">{esc(name)}</th>' for name in (
-        ASKED, RATE, FIRST_TOKEN, "tokens per full pass",
-        *map(tier_name, tiers),
-        TOKEN_UNIT, *((JOULES,) if joules else ())))
+        "question", RATE, FIRST_TOKEN, "tokens per full pass", *map(tier_name, tiers), "tokens", *("J" * joules)))
     body = "".join(_row(answer, figures, tiers, joules) for answer, figures in shown)
-    return (f'<h3 class="tf-h">Answers about this document</h3>'
-            f"{chart('Speed, answer by answer', [line], max(y for _, y in speed))}"
+    return (f'<h3 class="tf-h">Answers about this document</h3>{speed_chart("Speed, answer by answer", speed)}'
             f'<div class="tf-scroll tf-history" tabindex="0"><table><thead><tr>{head}</tr></thead>'
             f"<tbody>{body}</tbody></table></div>")
 
@@ -281,7 +263,8 @@ def history(answers: Sequence[Answer]) -> str:
 def _row(answer: Answer, figures: Figures, tiers: Sequence[str], joules: bool) -> str:
     cells = [fmt.rate(figures.tokens_per_second), fmt.seconds(figures.time_to_first_token),
              f"{figures.tokens_per_full_pass:.2f}",
-             *(_share(figures.acceptance, tier) for tier in tiers), fmt.count(figures.tokens)]
+             *(fmt.percent(*reversed(figures.acceptance.get(tier, (0, 0)))) for tier in tiers),
+             fmt.count(figures.tokens)]
     if joules:
         cells.append("–" if figures.joules is None else f"{figures.joules:,.0f}")
     asked = time.strftime("%Y-%m-%d %H:%M", time.localtime(answer.created_at))
@@ -289,31 +272,14 @@ def _row(answer: Answer, figures: Figures, tiers: Sequence[str], joules: bool) -
             + "".join(f"<td>{esc(cell)}</td>" for cell in cells) + "</tr>")
 
 
-def _share(acceptance: Mapping[str, tuple[int, int]], tier: str) -> str:
-    tested, good = acceptance.get(tier, (0, 0))
-    return fmt.percent(good, tested)
-
-
-def pages_read(result: dict[str, Any]) -> Ranges:
-    """The pages that an answer was written from, whatever is chosen now; () where nothing tells. Older versions kept
-    shares alone: from the first page that was read to the last, those left out between them have none."""
-    if result.get("ranges"):
-        return tuple((first, last) for first, last in result["ranges"])
-    first, shares = result.get("first_page", 1), result.get("page_shares", ())
-    return merge_ranges((first + n, first + n) for n, share in enumerate(shares) if share)
-
-
-MOST_ANSWERS = 50  # of a document's history
-
-
-def build() -> tuple[gr.HTML, gr.HTML]:
+def build() -> Outputs:
     with gr.Accordion("Statistics", open=False, elem_id="statistics"):
-        return block("figures"), block("history")
+        return {"figures": block("figures"), "history": block("history")}
 
 
 def shown_answer(services: Services, view: TabView) -> tuple[Any, ...]:
-    """(figures, shares, chunks, first page, pages read, title) of the answer that this tab shows: the live one or
-    the last."""
+    """Return (figures, shares, chunks, first page, pages read, title) of the answer that this tab shows: the live one
+    or the last."""
     run = services.running(view)
     if run:
         now = run.accumulator
@@ -323,7 +289,7 @@ def shown_answer(services: Services, view: TabView) -> tuple[Any, ...]:
         return None, (), (), 1, (), ""
     result = answers[-1].result
     return (figures_of(result), result.get("page_shares", ()), result.get("passages", ()),
-            result.get("first_page", 1), pages_read(result), LAST_ANSWER)
+            result.get("first_page", 1), tuple((first, last) for first, last in result.get("ranges", ())), LAST_ANSWER)
 
 
 def shown_key(services: Services, view: TabView) -> tuple[object, ...]:
@@ -331,7 +297,7 @@ def shown_key(services: Services, view: TabView) -> tuple[object, ...]:
 
 
 def being_written(services: Services, view: TabView) -> object:
-    """Of the answer that is being written."""
+    """Return the version of the answer that is being written."""
     run = services.running(view)
     return run and run.version
 
@@ -342,22 +308,20 @@ def panels(services: Services) -> list[Panel]:
     def draw_figures(view: TabView) -> str:
         figures, *_, title = shown_answer(services, view)
         if figures is None or not (figures.tokens or services.running(view)):
-            return (f'<h3 class="tf-h">{esc(THIS_ANSWER)}</h3>'
-                    f'<p class="tf-note">Statistics appear here.</p>')
+            return f'<h3 class="tf-h">{THIS_ANSWER}</h3><p class="tf-note">Statistics appear here.</p>'
         trace, facts = last_trace(view), getattr(queue.status, "facts", None)
-        return "".join((figures_card(figures, title),
-                        bandwidth(trace, figures, writer(view), facts),
-                        energy(figures), answer_charts(trace)))
+        return (figures_card(figures, title) + bandwidth(trace, figures, writer(view), facts) + energy(figures)
+                + answer_charts(trace))
 
     def writer(view: TabView) -> ModelInfo | None:
-        """The model that wrote the shown answer, if it is the one that is loaded."""
+        """Return the model that wrote the shown answer, if it is the one that is loaded."""
         if services.runs.of_conversation(view.conversation):
             return queue.model
         answers = conversations.answers(view.conversation)
         return queue.model if answers and queue.model and answers[-1].result.get("model") == queue.model.name else None
 
     def last_trace(view: TabView) -> Trace:
-        """Of the answer that is being written, or of the last one."""
+        """Return the trace of the answer that is being written, or of the last one."""
         run = services.running(view)
         if run:
             return run.accumulator.trace

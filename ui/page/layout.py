@@ -1,34 +1,33 @@
-"""Places the panels, and the loop that draws them for one tab; each panel wires its own events.
+"""Place the panels, hear their clicks, and run the loop that draws them for one tab.
 
 Handlers change a tab's view (or leave a request in the engine's queue) and mostly return nothing: one loop per tab,
 ``_live``, sends whatever has changed, at most ten times a second; the words that are being written go by
-``server.answer_stream``.
+``server.routes``. Gradio keeps nothing of a tab, for a tab's state is its ``TabView``.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from functools import partial
 from typing import Any
 
 import gradio as gr
 from gradio.block_function import BlockFunction
+from gradio.state_holder import SessionState, StateHolder
 from gradio.utils import get_upload_folder, is_in_or_equal
 from gradio_client.utils import is_file_obj, traverse
 
 from ..app.services import Services
 from ..app.tab_view import TabView
-from ..app.tabs import Tabs
+from ..app.tabs import Tabs, of_view, visit
 from . import (
-    actions,
-    address,
     chat,
     conversations,
     document_head,
     figures,
-    instructions,
     library,
     models,
     page_choice,
@@ -36,20 +35,18 @@ from . import (
     reader,
     settings,
     strip,
-    together,
 )
-from .conversations import keys_table
-from .gradio_sessions import Sessions
 from .html import APP, SENDS_TO, esc
-from .library import removed_readings
-from .panel import PRIVATE, Painter, Panel, block, pace
-from .race import RACE
+from .panel import CLICKS, PRIVATE, Actions, Outputs, Painter, Panel, block, pace, safely
 
+TAGLINE = "Whole documents, exact words, faster"
 PANES = (("library", "Library"), ("center", "Chat"), ("side", "Document"))
 
 TICK = 0.1
 DRAWERS = 8  # threads; each page draws in one at a time, so that a slow one holds up no other
 PULSE = 15.0  # seconds after which an unchanged screen yields all the same: only then Gradio notices a closed tab
+# They report where the browser is: each must be heard, where Gradio drops a second click before the first was handled.
+ALL_HEARD = ("address-go", "page-turned")
 
 
 class Page(gr.Blocks):
@@ -67,109 +64,115 @@ def _refuse_unless_uploaded(file: dict[str, Any]) -> None:
 
 
 def build(services: Services, *, secret: str) -> gr.Blocks:
-    """The whole page."""
-    tabs = Tabs(services, removed_readings(*services.removed_readings))
+    """Return the whole page."""
+    tabs = Tabs(services, library.removed_readings(*services.removed_readings))
     with Page(title=APP, fill_height=True, fill_width=True, analytics_enabled=False,
               delete_cache=(3600, 86400)) as page:
         memory = gr.BrowserState(None, storage_key="triforce-chat", secret=secret)
         block("bar", _bar(services.sends_to))
-        undo = block("undo-offer", clicks=True)
-        shown_address, gone = address.build()
+        outputs: Outputs = {"memory": memory, "undo": block("undo-offer", clicks=True), "address": block("address")}
+        block("address-go", '<button type="button" data-action="go" tabindex="-1"></button>', clicks=True)
         with gr.Row(elem_id="shell", equal_height=False):
             with gr.Column(elem_id="library", scale=0, min_width=200):
-                upload, documents, sought = library.build()
+                outputs |= library.build(services, tabs)
             with gr.Column(elem_id="center", scale=1, min_width=200):
-                head_html, notice = document_head.build_head()
-                locked, chosen = document_head.build_locked(), page_choice.build()
-                picked, picked_budget = together.build()
+                outputs |= document_head.build(services, tabs) | page_choice.build(services, tabs)
                 with gr.Tabs(elem_id="tabs") as tab_bar:
                     with gr.Tab(chat.CHAT, id="chat", elem_id="tab-chat"):
-                        named = conversations.build()
-                        told = instructions.build()
-                        talk = chat.build()
-                    with gr.Tab(RACE, id="race", elem_id="tab-race"):
-                        lanes = race.build()
+                        outputs |= conversations.build(services, tabs)
+                        talk, race_button = chat.build(services, tabs)
+                        outputs |= talk
+                    with gr.Tab(race.RACE, id="race", elem_id="tab-race"):
+                        outputs |= race.build(services, tabs, tab_bar, race_button, outputs["question"])
                     with gr.Tab(models.TAB, id="models", elem_id="tab-models") as models_tab:
-                        models_form = models.build(services.models_unused)
+                        outputs |= models.build(services, models_tab)
                     with gr.Tab(settings.TAB, id="settings", elem_id="tab-settings"):
-                        form = settings.build(services.settings)
+                        outputs |= settings.build(services, page)
             with gr.Column(elem_id="side", scale=0, min_width=200):
-                page_open, page_turned = reader.build()
-                strip_html, (figures_html, history) = strip.build(), figures.build()
-
-        outputs = {
-            "documents": documents, "undo": undo, "address": shown_address, "head": head_html, "notice": notice,
-            "locked": locked.column, "locked_text": locked.text, "choice_text": chosen.text, "pick": picked,
-            "pick_budget": picked_budget, "chapters": chosen.chapters, "pages_wanted": chosen.pages,
-            "range_text": chosen.budget, "read_pages": chosen.read, "transcript": talk.transcript, "live": talk.live,
-            "stop": talk.stop, "question": talk.question, "figures": figures_html, "strip": strip_html,
-            "page_open": page_open, "engine": form.engine, "race_board": lanes.board, "race_stop": lanes.stop,
-            "history": history, "models_board": models_form.board, "memory": memory, "talk_bar": named.bar,
-            "renaming": named.renaming, "new_title": named.title, "editing": talk.editing, "context_note": talk.context,
-            "keys": talk.keys, "instructing": told.box, "instructions_about": told.about, "instructions": told.words,
-            "keep_instructions": told.keep, "longest": form.fields["max_new_tokens"],
-            **{f"preset_{name}": button for name, button in form.presets.items()},
-        }
-        _draw(services, tabs, page, memory, outputs)
-        page.load(lambda: settings.values(services.settings), None, list(form.fields.values()), queue=False, **PRIVATE)
-        _hear(services, tabs, (documents, head_html, notice, talk.transcript, talk.live, strip_html, lanes.board,
-                               models_form.board, named.bar, talk.editing, talk.context, picked, picked_budget, undo),
-              (page_turned, gone))
-        library.wire(services, tabs, upload, sought)
-        document_head.wire(services, tabs, locked)
-        page_choice.wire(services, tabs, chosen)
-        conversations.wire(services, tabs, named)
-        instructions.wire(services, tabs, told)
-        chat.wire(services, tabs, talk, lanes, tab_bar)
-        race.wire(services, tabs, lanes)
-        models.wire(services, models_form, models_tab)
-        settings.wire(services, form)
+                outputs |= reader.build() | strip.build() | figures.build()
+        _draw(services, tabs, page, outputs)
+        act = actions(services, tabs)
+        for html in [one for one in page.blocks.values() if isinstance(one, gr.HTML)]:
+            if CLICKS in (html.js_on_load or ""):
+                html.click(act, None, None, queue=False, **PRIVATE,
+                           trigger_mode="multiple" if html.elem_id in ALL_HEARD else "once")
     return page
 
 
-def _hear(services: Services, tabs: Tabs, pressed: Sequence[gr.HTML], gone: Sequence[gr.HTML]) -> None:
-    """The clicks inside the panels. gone: what tells where the browser is; each must be heard, where Gradio drops a
-    second click that comes before the first was handled."""
-    act = actions.act(services, tabs)
-    for source in pressed:
-        source.click(act, None, None, queue=False, **PRIVATE)
-    for source in gone:
-        source.click(act, None, None, queue=False, trigger_mode="multiple", **PRIVATE)
+def actions(services: Services, tabs: Tabs) -> Callable[[gr.EventData, gr.Request], None]:
+    """Return the handler of all clicks in the panels' HTML."""
+    known: Actions = {"go": partial(go, services)}
+    for part in (library, document_head, page_choice, conversations, chat, reader, models):
+        known |= part.actions(services)
+
+    def click(event: gr.EventData, request: gr.Request) -> None:
+        data = event._data if isinstance(event._data, dict) else {}
+        view, action = tabs.get(request.session_hash), known.get(str(data.get("action")))
+        if action:
+            safely(view, lambda: action(view, data))
+
+    return click
 
 
-def _draw(services: Services, tabs: Tabs, page: gr.Blocks, memory: gr.BrowserState,
-          outputs: dict[str, gr.blocks.Block]) -> None:
-    """Every tab has its loop from its load on, or from when it is looked at again. outputs: of each panel."""
-    parts = (library, document_head, chat, figures, strip, reader, race, models, conversations, page_choice, together,
-             instructions, settings, address)
-    panels = [*(panel for part in parts for panel in part.panels(services)), _memory(services)]
+def go(services: Services, view: TabView, data: dict[str, str]) -> None:
+    """Follow the browser to where it went with Back, Forward or a link."""
+    asked = int(data.get("asked", "0"))
+    with view.stepping:  # a visit changes the view bit by bit: another one waits until it is over
+        if asked <= view.asked:  # of two at once the later one counts, whichever is heard first
+            return
+        try:
+            visit(services, view, data.get("address", ""))
+        finally:
+            view.asked = asked  # last: what is drawn before is no answer to it
+
+
+def _draw(services: Services, tabs: Tabs, page: gr.Blocks, outputs: Outputs) -> None:
+    """Give every tab its loop, from its load on, or from when it is looked at again."""
+    parts = (library, document_head, chat, figures, strip, reader, race, models, conversations, page_choice, settings)
+    panels = [*(panel for part in parts for panel in part.panels(services)), *tab_panels(services)]
     assert {panel.name for panel in panels} == set(outputs), "every panel has its place"
     asleep, awake = gr.Button(visible="hidden", elem_id="asleep"), gr.Button(visible="hidden", elem_id="awake")
     live = _live(services, tabs, panels, list(outputs), Sessions(page))
-    gr.on([page.load, awake.click], live, [memory], list(outputs.values()), concurrency_limit=None,
+    gr.on([page.load, awake.click], live, [outputs["memory"]], list(outputs.values()), concurrency_limit=None,
           trigger_mode="multiple", js="tfRemembered", **PRIVATE)
-    asleep.click(_sleep(tabs), None, None, queue=False, **PRIVATE)
+
+    def sleep(request: gr.Request) -> None:
+        """Give the connection of a tab in the background back: a browser has only six for one server."""
+        tabs.get(request.session_hash).watcher = None
+
+    asleep.click(sleep, None, None, queue=False, **PRIVATE)
 
 
 def _bar(sends_to: str) -> str:
-    """The top bar: name, where text goes if it leaves this machine, and on narrow screens the choice of what to show.
-    """
+    """Return the top bar: name, where text goes if it leaves this machine, and on narrow screens what to show."""
     leaves = (f'<span class="tf-leaves" role="note">{esc(SENDS_TO.format(url=sends_to))}</span>' if sends_to
-              else '<span class="tf-tagline">Whole documents, exact words, faster</span>')
-    buttons = "".join(f'<button type="button" data-pane="{name}">{esc(label)}</button>' for name, label in PANES)
-    return (f'<div class="tf-bar"><span class="tf-logo" aria-hidden="true"></span><b>{esc(APP)}</b>'
+              else f'<span class="tf-tagline">{TAGLINE}</span>')
+    buttons = "".join(f'<button type="button" data-pane="{name}">{label}</button>' for name, label in PANES)
+    return (f'<div class="tf-bar"><span class="tf-logo" aria-hidden="true"></span><b>{APP}</b>'
             f'{leaves}<button type="button" class="tf-keys-button" data-keys '
-            f'aria-label="{esc(conversations.SHORTCUTS_TITLE)}">?</button>'
-            f'<nav class="tf-panes">{buttons}</nav></div>{keys_table()}')
+            f'aria-label="{conversations.SHORTCUTS_TITLE}">?</button>'
+            f'<nav class="tf-panes">{buttons}</nav></div>{conversations.keys_table()}')
 
 
-def _memory(services: Services) -> Panel:
-    """What the browser remembers: ids and a page's number, no words."""
-    def what(view: TabView) -> dict[str, Any]:
+def tab_panels(services: Services) -> list[Panel]:
+    """Return the panels without a place on the screen: what the browser remembers, which holds ids and a page's number
+    but no words, and the tab's address and title, for address.js."""
+    def remembered(view: TabView) -> dict[str, Any]:
         return {"document": view.document, "conversation": view.conversation, "start": services.start_id,
                 "page": view.page}
 
-    return Panel("memory", lambda view: (view.document, view.conversation, view.page), what)
+    def address(view: TabView) -> str:
+        asked = view.asked  # read first: a step that ends now is not answered with where it began
+        entry = services.library.get(view.document)
+        title = f"{entry.title or entry.name} · {APP}" if entry else APP
+        return (f'<span data-address="{esc(of_view(view))}" data-openings="{view.openings}" '
+                f'data-asked="{asked}" data-title="{esc(title)}"></span>')
+
+    return [
+        Panel("memory", lambda view: (view.document, view.conversation, view.page), remembered),
+        Panel("address", lambda view: (of_view(view), view.openings, view.asked, services.library.version), address,
+              every=0.0),
+    ]
 
 
 def _live(services: Services, tabs: Tabs, panels: list[Panel], names: list[str],
@@ -197,9 +200,56 @@ def _live(services: Services, tabs: Tabs, panels: list[Panel], names: list[str],
     return live
 
 
-def _sleep(tabs: Tabs) -> Callable[[gr.Request], None]:
-    """A tab in the background gives its connection back: a browser has only six for one server."""
-    def sleep(request: gr.Request) -> None:
-        tabs.get(request.session_hash).watcher = None
+class _OneEvent(SessionState):
+    """The page as it was built, for as long as one event is handled: Gradio puts the component that it changes here and
+    takes it out again."""
 
-    return sleep
+    def __init__(self, page: gr.Blocks) -> None:
+        # Not Gradio's: it would describe every component of the page anew.
+        self.blocks_config = copy(page.default_config)
+        self.config_values: dict[int, Any] = {}
+        self.state_data: dict[int, Any] = {}
+        self.is_closed = False
+
+    def __setitem__(self, key: int, value: Any) -> None:
+        self.blocks_config.blocks[key] = value
+
+    def _update_config(self, key: int) -> None: ...
+
+    def _update_value_in_config(self, key: int, value: Any) -> None: ...
+
+
+class _NoSessions(StateHolder):
+    def __init__(self, page: gr.Blocks) -> None:
+        super().__init__()
+        self.set_blocks(page)
+
+    def __getitem__(self, session_id: str) -> SessionState:
+        return _OneEvent(self.blocks)
+
+
+class Sessions:
+    """The tabs of a page that listen to its queue.
+
+    Gradio's own keeping would grow for ever. Each session has a copy of the whole page (0.4 MB), which outlives the
+    tab; and each value that follows an unchanged one (``gr.skip``) stays in it beside those before it, whole
+    transcripts among them. This reaches into Gradio's tables; ``test_memory`` fails where a version has others."""
+
+    def __init__(self, page: gr.Blocks) -> None:
+        self._page = page
+
+    def keep_nothing(self) -> None:
+        """Let Gradio keep no session of the page, which was launched and has no ``gr.State``."""
+        self._page.app.state_holder = _NoSessions(self._page)
+
+    def listens(self, session: str) -> bool:
+        """Return whether the tab is still there to hear what the queue sends it."""
+        return session in self._page._queue.pending_messages_per_session
+
+    def forget(self, session: str) -> None:
+        """Forget which events a closed tab waited for; and any that left unheard, as one does whose last event ended
+        while its connection broke."""
+        queue = self._page._queue
+        for one in list(queue.pending_event_ids_session):
+            if one == session or not self.listens(one):
+                queue.pending_event_ids_session.pop(one, None)

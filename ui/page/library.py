@@ -18,12 +18,10 @@ from ..app.library import EXTENSIONS, PHASES, Entry, SnapshotSpace
 from ..app.services import Services
 from ..app.tab_view import LISTED, TabView
 from ..app.tabs import Tabs
-from . import number_format as fmt
-from .conversations import build_search, results
-from .figures import TOKEN_UNIT
+from . import formatting as fmt
+from .conversations import results
 from .html import esc, meter, part_colour
-from .number_format import pages
-from .panel import PRIVATE, Panel, block, safely
+from .panel import PRIVATE, Actions, Outputs, Panel, block, safely
 
 DROP_HERE = "Drop documents here, or click"
 DROP_HELP = "PDF, text, Markdown, HTML,\nWord or EPUB"
@@ -32,76 +30,57 @@ DROP_OTHER = "Not added: {names}. Documents are PDF, text, Markdown, HTML, Word 
 DELETE = "Delete"
 DELETE_SURE = "Delete?"
 UPLOAD_REFUSED = "That file did not come through this page's upload. Drop it again."
-ABOUT = "About this document"
-NOT_READ = "Left out"
-WORDS = "Words"
-TOKENS = "Tokens"
 OTHER_MODEL = "{model}, not yet with the model in use"
-LANGUAGE = "Language"
 LANGUAGES = {"en": "English", "de": "German", "fr": "French", "es": "Spanish", "it": "Italian", "pt": "Portuguese",
              "nl": "Dutch", "pl": "Polish", "sv": "Swedish", "da": "Danish", "no": "Norwegian", "nb": "Norwegian",
              "fi": "Finnish", "cs": "Czech", "hu": "Hungarian", "ro": "Romanian", "tr": "Turkish", "el": "Greek",
              "ru": "Russian", "uk": "Ukrainian", "la": "Latin", "ar": "Arabic", "he": "Hebrew", "hi": "Hindi",
              "zh": "Chinese", "ja": "Japanese", "ko": "Korean"}
-YESTERDAY = "yesterday"
-FILE = "File"
 SAVED = "Saved reading"
 NOT_SAVED = "none: reading a short document again is faster"
 FORGET = "Delete the saved reading"
 FORGET_HELP = "Frees the disk. The document and its conversations stay; opening it reads it again."
 ROOM_HELP = "When this is full, the one unused for longest is deleted first. Nothing is saved on a full disk."
-
 TOGETHER = "Read several together"
-CONSISTS = "Consists of"
-
+SEARCH = "Search all conversations"
 REMOVED_READINGS_TITLE = "Old saved readings were removed"
 REMOVED_READINGS = ("{count} of an earlier version of this app, or damaged, which it can no longer open: {size} of the "
                     "disk are free again. These documents are read again when you ask. Readings of other models stay.")
 
 
 def in_words(stored: str) -> str:
-    """Return a card's words for a kept ``library.language``; "" where nothing is known."""
+    """Return what a card says of what ``library.language`` keeps; "" where nothing is known."""
+    base = {tag: re.split("[-_]", tag)[0].lower() for tag in stored.split("~")}
+    names = {tag: LANGUAGES.get(own, tag) for tag, own in base.items()}
     said, _, guess = stored.partition("~")
     if not said:
-        return f"probably {_name(guess)}" if guess else ""
-    if guess and _base(said) != guess:
-        return f"{_name(said)} (stated in the file), but by its words probably {_name(guess)}"
-    return f"{_name(said)} (stated in the file)"
-
-
-def _base(tag: str) -> str:
-    return re.split("[-_]", tag)[0].lower()
-
-
-def _name(tag: str) -> str:
-    return LANGUAGES.get(_base(tag), tag)
+        return f"probably {names[guess]}" if guess else ""
+    if guess and base[said] != guess:
+        return f"{names[said]} (stated in the file), but by its words probably {names[guess]}"
+    return f"{names[said]} (stated in the file)"
 
 
 def pages_read(entry: Entry) -> str:
-    """How many pages there are, or, where only some are read, how many of them."""
+    """Return how many pages there are, or, where only some are read, how many of them."""
     if not entry.chosen:
-        return pages(entry.pages)
+        return fmt.pages(entry.pages)
     chosen = sum(last - first + 1 for first, last in entry.ranges)
     return f"{fmt.count(chosen)} of {fmt.count(entry.pages)} pages"
 
 
 def delete_button(what: str, key: str, description: str) -> str:
     return (f'<button type="button" class="tf-delete" title="{esc(description)}" '
-            f'data-action="delete-{what}" data-{what}="{esc(key)}" '
-            f'data-sure="{esc(DELETE_SURE)}" data-label="{esc(DELETE)}" '
-            f'aria-label="{esc(description)}">'
-            f"{esc(DELETE)}</button>")
+            f'data-action="delete-{what}" data-{what}="{esc(key)}" data-sure="{DELETE_SURE}" data-label="{DELETE}" '
+            f'aria-label="{esc(description)}">{DELETE}</button>')
 
 
 def undo_offer(title: str) -> str:
-    """That something was deleted, and the way back."""
     return (f'<div class="tf-toast" role="status"><span>{esc(f"Deleted “{title}”")}</span>'
-            f'<button type="button" class="tf-btn" id="undo" data-action="undo">Undo</button>'
-            "</div>")
+            '<button type="button" class="tf-btn" id="undo" data-action="undo">Undo</button></div>')
 
 
 def cover(entry: Entry) -> str:
-    """The first page of a PDF, small; of anything else, or where it cannot be drawn, the kind of file."""
+    """Return the first page of a PDF, small; of anything else, or where it cannot be drawn, the kind of file."""
     if entry.parts:
         colours = "".join(f'<b class="{part_colour(n)}"></b>' for n in range(len(entry.parts)))
         return f'<span class="tf-cover tf-covers" aria-hidden="true">{colours}</span>'
@@ -112,62 +91,52 @@ def cover(entry: Entry) -> str:
 
 
 def day(moment: float, now: float) -> str:
-    """When a document was opened last, in words."""
+    """Return when a document was opened last, in words."""
     days = (datetime.date.fromtimestamp(now) - datetime.date.fromtimestamp(moment)).days
     if days <= 1:
-        return YESTERDAY if days == 1 else time.strftime("%H:%M", time.localtime(moment))
+        return "yesterday" if days == 1 else time.strftime("%H:%M", time.localtime(moment))
     return time.strftime("%Y-%m-%d", time.localtime(moment))
 
 
 def about(entry: Entry, saved: int, model: str, now: float, parts: Sequence[Entry] = ()) -> str:
-    """What there is to know about the open document. parts: the documents that it was put together from."""
-    rows = []
-    if entry.words:
-        rows.append((WORDS, fmt.count(entry.words)))
-    if entry.tokens:
-        rows.append((TOKENS, fmt.count(entry.tokens)))
-    language = in_words(entry.language)
-    if language:
-        rows.append((LANGUAGE, language))
-    rows += [(NOT_READ if not n else "", note) for n, note in enumerate(entry.notes)]
-    if entry.read_with:
-        same = entry.read_with == model or not model
-        rows.append(("Read with", entry.read_with if same else OTHER_MODEL.format(model=entry.read_with)))
-    if entry.opened_at:
-        rows.append(("Last opened", day(entry.opened_at, now)))
-    if entry.parts:
-        rows += [(CONSISTS if not n else "", part.title or part.name) for n, part in enumerate(parts)]
-    else:
-        rows.append((FILE, f"{entry.name}, {fmt.size(entry.bytes)}"))
-    rows.append((SAVED, fmt.size(saved) if saved else NOT_SAVED))
-    facts = "".join(f"<dt>{esc(name)}</dt><dd>{esc(value)}</dd>" for name, value in rows)
-    forget = ""
-    if saved:
-        label = FORGET
-        forget = (f'<button type="button" class="tf-btn tf-quiet" data-action="forget-reading" '
-                  f'data-document="{entry.id}" data-sure="{esc(DELETE_SURE)}" data-label="{esc(label)}" '
-                  f'title="{esc(FORGET_HELP)}">{esc(label)}</button>')
-    return f'<details class="tf-about"><summary>{esc(ABOUT)}</summary><dl>{facts}</dl>{forget}</details>'
+    """Return what is known of the open document. saved: bytes of its reading. parts: the documents it consists of."""
+    other = model and entry.read_with != model
+    rows = [
+        ("Words", fmt.count(entry.words) if entry.words else ""),
+        ("Tokens", fmt.count(entry.tokens) if entry.tokens else ""),
+        ("Language", in_words(entry.language)),
+        *(("" if n else "Left out", note) for n, note in enumerate(entry.notes)),
+        ("Read with", OTHER_MODEL.format(model=entry.read_with) if entry.read_with and other else entry.read_with),
+        ("Last opened", day(entry.opened_at, now) if entry.opened_at else ""),
+        *(("" if n else "Consists of", part.title or part.name) for n, part in enumerate(parts if entry.parts else ())),
+        ("File", "" if entry.parts else f"{entry.name}, {fmt.size(entry.bytes)}"),
+        (SAVED, fmt.size(saved) if saved else NOT_SAVED),
+    ]
+    facts = "".join(f"<dt>{esc(name)}</dt><dd>{esc(value)}</dd>" for name, value in rows if value)
+    forget = (f'<button type="button" class="tf-btn tf-quiet" data-action="forget-reading" data-document="{entry.id}" '
+              f'data-sure="{DELETE_SURE}" data-label="{FORGET}" title="{FORGET_HELP}">{FORGET}</button>'
+              if saved else "")
+    return f'<details class="tf-about"><summary>About this document</summary><dl>{facts}</dl>{forget}</details>'
 
 
 def room_line(room: SnapshotSpace) -> str:
-    """What saved readings take, and of how much."""
+    """Return what saved readings take, and of how much."""
     words = f"Saved readings: {fmt.size(room.used)} of {fmt.size(room.quota)}, disk {fmt.size(room.free)} free"
     bar = meter(room.used / max(1, room.quota), "tf-meter-thin", SAVED)
-    return f'<div class="tf-room" title="{esc(ROOM_HELP)}"><span>{esc(words)}</span>{bar}</div>'
+    return f'<div class="tf-room" title="{ROOM_HELP}"><span>{words}</span>{bar}</div>'
 
 
 def removed_readings(count: int, size: int) -> tuple[str, str, str] | None:
-    """The notice that saved readings were removed at the start, and what that freed (bytes); None: there were none."""
-    return ("info", REMOVED_READINGS_TITLE, REMOVED_READINGS.format(
-        count=count, size=fmt.size(size))) if count else None
+    """Return the notice that saved readings were removed at the start, freeing ``size`` bytes; None for none."""
+    words = REMOVED_READINGS.format(count=count, size=fmt.size(size))
+    return ("info", REMOVED_READINGS_TITLE, words) if count else None
 
 
 def document_item(entry: Entry, phase: str, current: bool) -> str:
-    """One document: cover, title, size, where it stands."""
+    """Return one document: cover, title, size, where it stands."""
     facts = [f"{len(entry.parts)} documents"] if entry.parts else []
     facts += [pages_read(entry)] if entry.pages else []
-    facts.append(fmt.count(entry.tokens) + " " + TOKEN_UNIT if entry.tokens else fmt.size(entry.bytes))
+    facts.append(f"{fmt.count(entry.tokens)} tokens" if entry.tokens else fmt.size(entry.bytes))
     title = entry.title or entry.name
     return (f'<li class="tf-doc{" tf-current" if current else ""}">'
             f'<button type="button" class="tf-doc-open" data-action="open" data-document="{entry.id}" '
@@ -179,7 +148,7 @@ def document_item(entry: Entry, phase: str, current: bool) -> str:
 
 
 def conversation_list(conversations: Sequence[Conversation], current: str | None, most: int) -> str:
-    """The first ``most`` conversations of the open document, with a way to a new one, and to more if there are more."""
+    """Return the first ``most`` conversations of the open document, with a way to a new one and to the others."""
     items = "".join(
         f'<li class="tf-talk{" tf-current" if talk.id == current else ""}"><button type="button" class="tf-talk-open" '
         f'data-action="conversation" data-conversation="{esc(talk.id)}">{esc(talk.title)}</button>'
@@ -191,15 +160,10 @@ def conversation_list(conversations: Sequence[Conversation], current: str | None
             f'data-action="new-conversation">New conversation</button><ul>{items}</ul>{more}</div>')
 
 
-def together_button() -> str:
-    return (f'<button type="button" class="tf-btn tf-wide" id="together-button" data-action="together" '
-            f'title="Ask about several documents at once; each is read in full">{esc(TOGETHER)}</button>')
-
-
 def listing(rows: Sequence[tuple[Entry, str]], current: str | None, own: Sequence[Conversation],
             conversation: str | None, details: str = "", room: str = "", most: int = LISTED) -> str:
-    """The whole panel. rows: documents with their phase. own: conversations, of which ``most`` are listed. details:
-    about the current document; room: of saved readings."""
+    """Return the whole panel. rows: documents with their phase. own: conversations, of which ``most`` are listed.
+    details: about the current document; room: of saved readings."""
     if not rows:
         return '<p class="tf-note">No documents yet. Drop one anywhere on this window.</p>'
     items = []
@@ -207,18 +171,52 @@ def listing(rows: Sequence[tuple[Entry, str]], current: str | None, own: Sequenc
         items.append(document_item(entry, phase, entry.id == current))
         if entry.id == current and entry.state == "ready":
             items.append(f'<li class="tf-nested">{details}{conversation_list(own, conversation, most)}</li>')
-    several = sum(not entry.parts for entry, _ in rows) > 1
-    more = f'<div class="tf-together">{together_button()}</div>' if several else ""
+    more = ('<div class="tf-together"><button type="button" class="tf-btn tf-wide" id="together-button" '
+            'data-action="together" title="Ask about several documents at once; each is read in full">'
+            f"{TOGETHER}</button></div>" if sum(not entry.parts for entry, _ in rows) > 1 else "")
     return f'<ul class="tf-docs">{"".join(items)}</ul>{more}{room}'
 
 
-def build() -> tuple[gr.File, gr.HTML, gr.Textbox]:
-    """The upload, the list, and the line to search conversations with."""
+def build(services: Services, tabs: Tabs) -> Outputs:
     upload = gr.File(label=DROP_HERE, file_count="multiple", file_types=list(EXTENSIONS), height=112,
                      elem_id="upload", show_label=False)
-    sought = build_search()
-    listing = block("documents", clicks=True)
-    return upload, listing, sought
+    sought = gr.Textbox(placeholder=SEARCH, label=SEARCH, show_label=False, container=False, max_lines=1,
+                        max_length=200, elem_id="search")
+
+    def add(files: list[dict[str, Any]] | None, request: gr.Request) -> None:
+        """Take in what was uploaded: the page lets no other path through."""
+        view, paths = tabs.get(request.session_hash), [Path(file["path"]) for file in files or ()]
+        try:
+            safely(view, lambda: take(view, paths))
+        finally:
+            for path in paths:  # the library has its own copy
+                if path.is_file():
+                    path.unlink()
+
+    def take(view: TabView, paths: list[Path]) -> None:
+        others = [path.name for path in paths if path.suffix.lower() not in EXTENSIONS]
+        if others:  # from no browser: the component asks there
+            raise TriForceError(DROP_OTHER.format(names=", ".join(others)))
+        services.add(view, [(path, path.name) for path in paths])
+
+    def search(words: str, request: gr.Request) -> None:
+        tabs.get(request.session_hash).sought = words.strip()
+
+    # Not preprocessed: Gradio would leave an empty file for each upload, and the upload itself where it refuses one.
+    added = upload.upload(add, [upload], None, queue=False, preprocess=False, **PRIVATE)
+    added.then(lambda: None, None, [upload], queue=False, **PRIVATE)
+    # Not ``input``: Gradio keeps that of an emptied line to itself. The last is sent, in the order of typing.
+    sought.change(search, [sought], None, queue=False, trigger_mode="always_last", **PRIVATE)
+    return {"documents": block("documents", clicks=True)}
+
+
+def actions(services: Services) -> Actions:
+    return {
+        "open": lambda view, data: services.open(view, data.get("document", "")),
+        "delete-document": lambda view, data: services.delete(view, data.get("document", "")),
+        "forget-reading": lambda view, data: services.delete_snapshots(data.get("document", "")),
+        "undo": lambda view, data: services.undo(view),
+    }
 
 
 def panels(services: Services) -> list[Panel]:
@@ -246,30 +244,3 @@ def panels(services: Services) -> list[Panel]:
         return undo_offer(deleted[0].title) if deleted else ""
 
     return [Panel("documents", key, draw, 0.2), Panel("undo", lambda view: services.trash.items(), draw_undo)]
-
-
-def wire(services: Services, tabs: Tabs, upload: gr.File, sought: gr.Textbox) -> None:
-    def add(files: list[dict[str, Any]] | None, request: gr.Request) -> None:
-        """Take in what was uploaded: the page lets no other path through."""
-        view, paths = tabs.get(request.session_hash), [Path(file["path"]) for file in files or ()]
-        try:
-            safely(view, lambda: take(view, paths))
-        finally:
-            for path in paths:  # the library has its own copy
-                if path.is_file():
-                    path.unlink()
-
-    def take(view: TabView, paths: list[Path]) -> None:
-        others = [path.name for path in paths if path.suffix.lower() not in EXTENSIONS]
-        if others:  # from no browser: the component asks there
-            raise TriForceError(DROP_OTHER.format(names=", ".join(others)))
-        services.add(view, [(path, path.name) for path in paths])
-
-    def search(words: str, request: gr.Request) -> None:
-        tabs.get(request.session_hash).sought = words.strip()
-
-    # Not preprocessed: Gradio would leave an empty file for each upload, and the upload itself where it refuses one.
-    added = upload.upload(add, [upload], None, queue=False, preprocess=False, **PRIVATE)
-    added.then(lambda: None, None, [upload], queue=False, **PRIVATE)
-    # Not ``input``: Gradio keeps that of an emptied line to itself. The last is sent, in the order of typing.
-    sought.change(search, [sought], None, queue=False, trigger_mode="always_last", **PRIVATE)

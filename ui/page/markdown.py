@@ -1,22 +1,40 @@
-"""A model's answer -> safe HTML. The answer may repeat anything a hostile document says, so:
+"""A model's answer -> safe HTML, its quotations checked. The answer may repeat anything a hostile document says, so:
 
 raw HTML is text, images are off (an image address can carry words out of the machine), only http(s) and mailto links
-live, each shows its host and goes nowhere unless clicked.
+live, each shows its host and goes nowhere unless clicked. A quotation gets a chip that opens its page, or the words
+"not found in the document"; where decoding found it (``triforce_core.QuoteEvent``), nothing is looked up.
 """
 
 from __future__ import annotations
 
-import html
-from collections.abc import Callable, Iterable, Sequence
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 from urllib.parse import urlsplit
 
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 
-from ..app.quotes import quotations
-from .html import COPY
+from triforce_core import Document
 
+from ..app.quotes import LEAST, Found, Place, QuoteFinders, normal, quotations, spot
+from . import formatting as fmt
+from .html import COPY, esc
+
+QUOTE_MORE = "and {more} more places"
+QUOTE_MISSING = "not found in the document"
+MISSING = ('<span class="tf-uncited" title="The program looked for these words on every page and did not find them.">'
+           f"{QUOTE_MISSING}</span>")
+NO_PASSAGE = "no passage found for this sentence"
+NO_PASSAGE_HELP = ("No passage of the document holds enough of this sentence's words. It may still say the same in "
+                   "other words.")
+
+SHOWN = 3  # occurrences of one quotation that get a chip
+_KEPT_ANSWERS = 800
+_NAMED = re.compile(r"[\W_]{0,4}(?:pp?\.|pages?|S\.|Seite)\s*([\w-][\w.-]*)", re.IGNORECASE)
 Mark = Callable[[str, str], tuple[bool, str] | None]
 AFTER = 40  # characters behind a quotation, where the answer may name its page
 _SENTENCE_END = ".!?…)]”\"'’»"
@@ -34,17 +52,17 @@ def _allowed(url: str) -> bool:
 def _link_open(renderer: RendererHTML, tokens: list[Token], index: int, options: object, env: dict) -> str:
     href = str(tokens[index].attrGet("href") or "")
     env.setdefault("hosts", []).append(urlsplit(href).hostname or urlsplit(href).scheme)
-    safe = html.escape(href)
+    safe = esc(href)
     return f'<a href="{safe}" title="{safe}" target="_blank" rel="noopener noreferrer nofollow">'
 
 
 def _link_close(renderer: RendererHTML, tokens: list[Token], index: int, options: object, env: dict) -> str:
-    return f'</a><span class="tf-host"> [{html.escape(env["hosts"].pop())}]</span>'
+    return f'</a><span class="tf-host"> [{esc(env["hosts"].pop())}]</span>'
 
 
 def _code(renderer: RendererHTML, tokens: list[Token], index: int, options: object, env: dict) -> str:
-    code = html.escape(tokens[index].content)
-    copy = f'<button type="button" class="tf-copy" data-copy="code">{html.escape(COPY)}</button>'
+    code = esc(tokens[index].content)
+    copy = f'<button type="button" class="tf-copy" data-copy="code">{esc(COPY)}</button>'
     return f'<div class="tf-code">{copy}<pre><code>{code}</code></pre></div>\n'
 
 
@@ -62,9 +80,8 @@ _PARSER = _make()
 
 
 def render(text: str, mark: Mark | None = None, notes: Sequence[tuple[str, str]] = ()) -> str:
-    """Safe HTML of a Markdown text. mark: of a quotation and what follows it, whether it was found and the
-    HTML to put behind it; None: it stays as it is. notes: sentences of the text in its order, and the HTML to put
-    behind each."""
+    """Return safe HTML of a Markdown text. mark: (quotation, what follows it) -> whether it was found and the HTML to
+    put behind it; None: it stays as it is. notes: sentences of the text in its order, and the HTML behind each."""
     tokens, left, depth = _PARSER.parse(text, {}), list(notes), 0
     for token in tokens:
         depth += {"blockquote_open": 1, "blockquote_close": -1}.get(token.type, 0)
@@ -77,7 +94,7 @@ def render(text: str, mark: Mark | None = None, notes: Sequence[tuple[str, str]]
 
 
 def plain(text: str) -> str:
-    """The words of a Markdown text without its marks: each paragraph, heading or cell on a line of its own."""
+    """Return the words of a Markdown text without its marks: each paragraph, heading or cell on a line of its own."""
     lines, mark = [], ""
     for token in _PARSER.parse(text, {}):
         if token.type == "list_item_open":
@@ -93,7 +110,7 @@ def plain(text: str) -> str:
 
 
 def _noted(children: list[Token], left: list[tuple[str, str]]) -> list[Token]:
-    """A line's tokens with the notes behind those of its sentences that have one; they are taken out of ``left``.
+    """Return a line's tokens with the notes behind those of its sentences that have one, taken out of ``left``.
     Letters and digits alone are compared, as Markdown's own marks are no part of the line."""
     starts, plain = [], ""
     for child in children:
@@ -125,7 +142,7 @@ def _noted(children: list[Token], left: list[tuple[str, str]]) -> list[Token]:
 
 
 def _marked(children: list[Token], mark: Mark, whole: bool) -> list[Token]:
-    """A line's tokens, its quotations wrapped piece by piece so that emphasis inside stays well nested.
+    """Return a line's tokens, its quotations wrapped piece by piece so that emphasis inside stays well nested.
 
     whole: in a block quotation, text without quotation marks is one quotation."""
     starts, plain = [], ""
@@ -172,3 +189,121 @@ def _text(content: str) -> Token:
 
 def _raw(content: str) -> Token:
     return Token("our_html", "", 0, content=content)
+
+
+def named_page(after: str, labels: Iterable[str] = ()) -> str | None:
+    """Return the label of the page that an answer names right behind a quotation: ' [p. 85].' -> '85'. labels: of the
+    document, as some have several words ("Moby Dick, 85"): the longest that stands there is meant."""
+    match = _NAMED.match(after)
+    if match is None:
+        return None
+    rest = after[match.start(1) :]
+    whole = [label for label in labels if " " in label and rest.startswith(label)
+             and not rest[len(label) :][:1].isalnum()]
+    return max(whole, key=len, default=match[1].rstrip("."))
+
+
+def chips(found: Found, labels: Sequence[str], named: str | None = None) -> str:
+    """Return one button for each place where a quotation stands, those on the page that the answer names first."""
+    made = []
+    for occurrence in sorted(found.occurrences, key=lambda places: labels[places[0].page - 1] != named)[:SHOWN]:
+        page = occurrence[0].page
+        label = fmt.cited_page(labels[page - 1])
+        how = ("these words stand there" if found.share == 1
+               else f"{int(found.share * 100)} % of these words stand there in one piece")
+        title = f"{label}: {how}"
+        if named and labels[page - 1] != named:
+            title += f"; the answer says p. {named}"
+        made.append(f'<button type="button" class="tf-cite" data-action="page" data-page="{page}" '
+                    f'data-spot="{spot(occurrence)}" title="{esc(title)}" aria-label="{esc(title)}">'
+                    f"{esc(label)}{'' if found.share == 1 else ' ≈'}</button>")
+    more = max(0, len(found.occurrences) - SHOWN) + found.more
+    if more:
+        made.append(f'<span class="tf-cite-more">{QUOTE_MORE.format(more=more)}</span>')
+    return "".join(made)
+
+
+def no_passage(text: str, support: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Return (sentence, the HTML behind it) for each sentence of an answer for which no passage was found."""
+    mark = f' <span class="tf-uncited" title="{esc(NO_PASSAGE_HELP)}">{NO_PASSAGE}</span>'
+    return [(text[one["start"] : one["end"]], mark) for one in support if not one["found"]]
+
+
+def decoded(text: str, quotes: Sequence[Mapping[str, Any]], document: Document) -> dict[str, Found]:
+    """Return the letters of each closed quotation that decoding found -> where it stands. quotes: of
+    ``metrics.quotes_as_json``. Left out: what the pages don't say there (their text was taken out anew since), and
+    letters that stand for two quotations with places of their own."""
+    known: dict[str, Found | None] = {}
+    for quote in quotes:
+        words = _letters(text[quote["start"] : quote["end"]])
+        listed = [tuple(Place(place["page"], place["start"], place["end"]) for place in occurrence["places"])
+                  for occurrence in quote["occurrences"]]
+        good = tuple(places for places in listed if words and _letters(_words(places, document)) == words)
+        if not quote["closed"] or not good:
+            continue
+        found = Found(good, 1.0, quote["count"] - len(good))
+        known[words] = found if known.get(words, found) == found else None
+    return {words: found for words, found in known.items() if found is not None}
+
+
+def _words(places: Sequence[Place], document: Document) -> str:
+    return "".join(document.pages[place.page - 1].text[place.start : place.end] for place in places
+                   if place.page <= len(document.pages))
+
+
+def _letters(text: str) -> str:
+    """Return what neither Markdown nor a model's spelling of punctuation changes."""
+    return "".join(filter(str.isalnum, text))
+
+
+def live(text: str, document: Document | None, quotes: Sequence[Mapping[str, Any]]) -> str:
+    """Return an answer that is being written, as safe HTML: chips where decoding found its quotations; nothing is
+    looked up."""
+    if document is None or not quotes:
+        return render(text)
+    known, labels = decoded(text, quotes, document), [page.label for page in document.pages]
+    return render(text, lambda words, after: _found(known.get(_letters(words)), labels, after))
+
+
+def _found(found: Found | None, labels: Sequence[str], after: str) -> tuple[bool, str] | None:
+    return (True, chips(found, labels, named_page(after, labels))) if found else None
+
+
+class Citations:
+    """Answers as safe HTML, every quotation looked up in the answer's document. What was looked up once is kept: an
+    answer never changes, and a chat of a hundred is drawn again with each new one. Thread-safe."""
+
+    def __init__(self, finders: QuoteFinders) -> None:
+        self._finders = finders
+        self._answers: OrderedDict[tuple[str, str, str], tuple[Document, str]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def render(self, text: str, document: Document | None, key: str, quotes: Sequence[Mapping[str, Any]] = (),
+               support: Sequence[Mapping[str, Any]] = ()) -> str:
+        """key: of the document in the library. document: None where its text is gone; then nothing is looked up.
+        quotes: as ``metrics.quotes_as_json`` gives them; support: as ``metrics.support_as_json``."""
+        if document is None:
+            return render(text, notes=no_passage(text, support))
+        answer = key, text, f"{quotes} {support}"
+        kept = self._answers.get(answer)
+        if kept is None or kept[0] is not document:  # unlocked: it may take long
+            kept = document, self._checked(text, document, key, quotes, support)
+        with self._lock:
+            self._answers[answer] = kept
+            self._answers.move_to_end(answer)
+            if len(self._answers) > _KEPT_ANSWERS:
+                self._answers.popitem(last=False)
+        return kept[1]
+
+    def _checked(self, text: str, document: Document, key: str, quotes: Sequence[Mapping[str, Any]],
+                 support: Sequence[Mapping[str, Any]]) -> str:
+        known, labels = decoded(text, quotes, document), [page.label for page in document.pages]
+
+        def look_up(words: str, after: str) -> tuple[bool, str] | None:
+            if len(normal(words)) < LEAST:
+                return None
+            found = self._finders.of(document).find(words)
+            return _found(found, labels, after) or (False, MISSING)
+
+        return render(text, lambda words, after: (
+            _found(known.get(_letters(words)), labels, after) or look_up(words, after)), no_passage(text, support))

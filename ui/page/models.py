@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
 import gradio as gr
 
 from triforce_core import ClassFit, CuratedModel, DraftChoice, Fit, LoadProgress, ModelFound, ModelInfo, ModelOffer
 
-from ..app.models import DOING, FETCH, LOOK, OFFER, Models
+from ..app.models import DOING, FETCH, Models
 from ..app.services import Services
 from ..app.tab_view import TabView
-from . import number_format as fmt
-from .html import CANCEL, button, card, esc, meter
-from .panel import PRIVATE, Panel, block
+from . import formatting as fmt
+from .html import CANCEL, button, card, esc, meter, progress
+from .panel import PRIVATE, Actions, Outputs, Panel, block
 
 TAB = "Models"
 TITLE = "Models on this machine"
@@ -27,7 +25,6 @@ FOLDER_HELP = "A folder with GGUF files, or with checkpoints, each in a folder w
 REPO = "Download a model from the Hugging Face hub"
 REPO_HELP = "OWNER/NAME. Looking it up contacts the hub and shows size and licence; nothing is downloaded yet."
 ASK = "Look it up"
-ON_HUB = "{files} files, {size}, {missing} still to download. Licence: {licence}. Stored in {folder}; {free} are free."
 PROBLEM = "That did not work"
 LISTED = "Models to download"
 LISTED_HELP = ("Published models that this app runs, as of {date}. Whether one fits is calculated from its shape and "
@@ -41,34 +38,22 @@ BY_MACHINE = "What fits on which machine"
 BY_MACHINE_HELP = ("Tokens of context that fit, by calculation (K: thousands); a dash where the model does not run. "
                    "Weights are in bf16, or rounded to int4 by this app where that is said. Beside a card, the context "
                    "may lie in host memory (48 GB or more).")
-MODEL = "Model"
 _FITS = ("here with {tokens} tokens of context: {need} of {have} free. Writes at most about {rate} tokens/s with {at} "
          "tokens of context, and reads {book} tokens in {wait} at least, modelled.")
 FITS, FITS_ROUNDED = f"Fits {_FITS}", f"Rounded to {{weights}} when it is loaded, it fits {_FITS}"
 GET = "Download…"
 GET_QUESTION = "Download {name}?"
-GET_SIZE = "{size} come from the Hugging Face hub ({repo}). Licence: {licence}."
-GET_BOTH = "{size} come from the Hugging Face hub: {repo}, and its draft model {drafter}. Licence: {licence}."
-GET_PLACE = "Stored in {folder}, where {free} are free. Your documents stay here; nothing has been sent so far."
 GET_TERMS = ("Its owners want their terms accepted first: do so on the hub's page of the model, with an account, then "
              "run “hf auth login” in a terminal.")
-GET_FULL = "There is not enough room: {folder} has {free} free, and {size} are needed. Free some space first."
 BUILTIN = {"builtin": "The built-in pair", "built-in draft": "the built-in draft"}
 BUILTIN_DRAFTS = BUILTIN | {"builtin": "the built-in pair"}
 ABOUT_BUILTIN = ("It finds the sentences that answer a question and quotes them, in English. It cannot count, "
                  "compare or say anything in its own words.")
 SOURCE = {"built-in": "comes with the app", "cache": "in the Hugging Face cache", "folder": "in a folder",
           "LM Studio": "in LM Studio's folder", "Ollama": "in Ollama's store", "llama.cpp": "in llama.cpp's cache"}
-MILLIONS = "{count:.1f} million weights"
-BILLIONS = "{count:.1f} billion weights"
-UP_TO = "up to {tokens} tokens"
-ROOM = ("With {tokens} tokens: weights {weights}, keys and values {kv}, drafts {drafts}; {need} in all, of {have} "
-        "free ({mode}).")
 FITS_HELP = ("Speeds are modelled, not measured: the most that the bandwidth of this memory, measured just now, "
              "allows plain decoding at that length.")
 WEIGHTS = {"same": "Weights as they are", "int8": "Weights rounded to int8", "int4": "Weights rounded to int4"}
-FIT = "{tokens} tokens {need} ({mode})"
-FIT_FAST = FIT + ", about {rate} tokens/s"
 LOAD_BEST = "Load as recommended here: {how}"
 BEST = {"int8": "weights in int8", "int4": "weights in int4"}
 LOADED = "Load again"
@@ -77,48 +62,50 @@ LOADING = "loading"
 STOPPED = "not loaded"
 
 
-_BOOK = 30_000  # tokens of a document whose reading time is told: some eighty pages
+_BOOK = 30_000  # tokens of a document whose reading time is shown: some eighty pages
 
 
 def name(found: ModelFound | DraftChoice) -> str:
-    """The built-in models are named in words, others as they are called."""
+    """Return a model's name, that of a built-in one in words."""
     words = BUILTIN if isinstance(found, ModelFound) else BUILTIN_DRAFTS
     return words.get(found.name, found.name)
 
 
 def weights(count: int) -> str:
-    shape = BILLIONS if count >= 1e9 else MILLIONS
-    return shape.format(count=count / (1e9 if count >= 1e9 else 1e6))
+    return f"{count / 1e9:.1f} billion weights" if count >= 1e9 else f"{count / 1e6:.1f} million weights"
+
+
+def up_to(tokens: int) -> str:
+    return f"up to {fmt.count(tokens)} tokens"
 
 
 def room(found: ModelFound) -> str:
-    """What it takes of what is free, as a bar and in words; or why it does not run, and what would."""
+    """Return what a model takes of what is free, as a bar and in words; or why it does not run, and what would."""
     plan = found.info.plan if found.info else None
     if plan is None:
-        more = f" {f'{fmt.count(found.longest)} tokens of context would fit.'}" if found.longest else ""
+        more = f" {fmt.count(found.longest)} tokens of context would fit." if found.longest else ""
         return f'<p class="tf-bad">{esc(found.problem + more)}</p>'
     drafts = plan.draft_weights + plan.draft_cache + plan.retrieval + plan.weight_copy
-    words = ROOM.format(
-        tokens=fmt.count(plan.context), weights=fmt.memory(plan.weights), kv=fmt.memory(plan.kv),
-        drafts=fmt.memory(drafts), need=fmt.memory(plan.need), have=fmt.memory(plan.have), mode=plan.mode)
+    words = (f"With {fmt.count(plan.context)} tokens: weights {fmt.memory(plan.weights)}, keys and values "
+             f"{fmt.memory(plan.kv)}, drafts {fmt.memory(drafts)}; {fmt.memory(plan.need)} in all, of "
+             f"{fmt.memory(plan.have)} free ({plan.mode}).")
     return f"<p>{esc(words)}</p>{meter(plan.need / max(plan.have, 1), 'tf-meter-thin', words)}"
 
 
 def fits(found: ModelFound, weights: str) -> str:
-    """With weights so, what each context needs, and how fast it would be."""
+    """Return what each context needs with such weights, and how fast it would be."""
     return f"{WEIGHTS[weights]}: {'; '.join(fit(one) for one in found.fits if one.weights == weights)}"
 
 
 def fit(one: Fit) -> str:
     if not one.mode:
         return f"{fmt.count(one.context)} tokens do not fit"
-    shape = FIT_FAST if one.tokens_per_second else FIT
-    return shape.format(tokens=fmt.count(one.context), need=fmt.memory(one.need), mode=one.way,
-                        rate=fmt.rate(one.tokens_per_second))
+    words = f"{fmt.count(one.context)} tokens {fmt.memory(one.need)} ({one.way})"
+    return f"{words}, about {fmt.rate(one.tokens_per_second)} tokens/s" if one.tokens_per_second else words
 
 
 def best_button(found: ModelFound) -> str:
-    """The way in which to load it here, where that is not as it is."""
+    """Return the button that loads a model rounded, where that is the best way here."""
     best = found.best
     if best is None or not best.rounds:
         return ""
@@ -131,7 +118,7 @@ def best_button(found: ModelFound) -> str:
 
 
 def load_buttons(found: ModelFound, loaded: bool) -> str:
-    """As recommended, then one for each way to draft; what does not run as it is may still run as recommended."""
+    """Return a button for the recommended way, which may run where the model as it is does not, and for each draft."""
     if found.info is None:
         return best_button(found)
     again = LOADED if loaded else "Load"
@@ -146,91 +133,74 @@ def load_buttons(found: ModelFound, loaded: bool) -> str:
 
 
 def entry(found: ModelFound, loaded: bool, engine: str = "ready", load: LoadProgress | None = None) -> str:
-    """One model. loaded: whether the engine was told to load it; engine: how far it is (``EngineHolder.state``), load:
-    at what."""
+    """Return one model. loaded: whether the engine is to load it; engine: its state, load: its progress."""
     facts = [SOURCE[found.source], fmt.size(found.nbytes)]
     if found.parameters:
-        facts += [weights(found.parameters), UP_TO.format(tokens=fmt.count(found.max_context))]
+        facts += [weights(found.parameters), up_to(found.max_context)]
     if found.info and found.info.weights:
         facts.append(found.info.weights)
     rows = "".join(f"<li>{esc(fits(found, weights))}</li>" for weights in dict.fromkeys(f.weights for f in found.fits))
     ways = (f"<details><summary>What fits here, and how fast</summary><ul>{rows}</ul>"
-            f'<p class="tf-note">{esc(FITS_HELP)}</p></details>' if rows else "")
+            f'<p class="tf-note">{FITS_HELP}</p></details>' if rows else "")
     refused = "".join(f"<li><b>{esc(name(choice))}</b> {esc(choice.why_not)}</li>"
                       for choice in found.drafts if choice.why_not)
     others = (f"<details><summary>Models that cannot draft for it, and why</summary><ul>{refused}</ul></details>"
               if refused and found.info else "")
     marks = {"ready": NOW, "failed": STOPPED}
-    mark = f'<span class="tf-model-on">{esc(marks.get(engine, LOADING))}</span>' if loaded else ""
-    doing = loading(load) if loaded and engine == "starting" else ""
-    about = f'<p class="tf-note">{esc(ABOUT_BUILTIN)}</p>' if found.source == "built-in" else ""
+    mark = f'<span class="tf-model-on">{marks.get(engine, LOADING)}</span>' if loaded else ""
+    text, done = (load.stage, load.fraction or 0.0) if load else ("Starting the engine", 0.0)
+    doing = progress(text, meter(done, "tf-meter-big", text)) if loaded and engine == "starting" else ""
+    about = f'<p class="tf-note">{ABOUT_BUILTIN}</p>' if found.source == "built-in" else ""
     return (f'<li class="tf-model{" tf-current" if loaded else ""}"><h3>{esc(name(found))} {mark}</h3>'
             f'<p class="tf-model-facts" title="{esc(found.model)}">{esc(" · ".join(facts))}</p>'
             f"{about}{doing}{room(found)}{ways}"
             f'<div class="tf-model-load">{load_buttons(found, loaded)}</div>{others}</li>')
 
 
-def loading(load: LoadProgress | None) -> str:
-    """What the engine is doing with it now."""
-    text = load.stage if load else "Starting the engine"
-    return under_way(text, meter(load.fraction or 0.0 if load else 0.0, "tf-meter-big", text))
-
-
-def under_way(text: str, bar: str, cancel: str = "") -> str:
-    return (f'<div class="tf-progress" role="status"><div class="tf-progress-row"><span>{esc(text)}</span>'
-            f"{cancel}</div>{bar}</div>")
-
-
 def offered(offer: ModelOffer) -> str:
-    """What a fetch would bring, and the button that starts it."""
-    words = ON_HUB.format(files=len(offer.names), size=fmt.size(offer.nbytes),
-                          missing=fmt.size(offer.missing), licence=offer.licence, folder=offer.folder,
-                          free=fmt.size(offer.disk_free))
+    """Return what a fetch would bring, and the button that starts it."""
     if offer.missing > offer.disk_free:
         return card("error", offer.repo, full(offer.folder, offer.disk_free, offer.missing))
+    words = (f"{len(offer.names)} files, {fmt.size(offer.nbytes)}, {fmt.size(offer.missing)} still to download. "
+             f"Licence: {offer.licence}. Stored in {offer.folder}; {fmt.size(offer.disk_free)} are free.")
     return card("info", offer.repo, words, action=button("Download", "fetch-model", css="tf-primary"))
 
 
 def full(folder: str, free: int, need: int) -> str:
-    return GET_FULL.format(folder=folder, free=fmt.size(free), size=fmt.size(need))
-
-
-def total(model: CuratedModel) -> int:
-    """Bytes of what a download brings, its draft model included."""
-    return model.downloads[0][1] + model.drafter_nbytes
+    return (f"There is not enough room: {folder} has {fmt.size(free)} free, and {fmt.size(need)} are needed. "
+            "Free some space first.")
 
 
 def question(model: CuratedModel) -> str:
-    """What a download means, and the yes that starts it."""
-    size, no = fmt.size(total(model)), button(CANCEL, "leave-model")
-    if total(model) > model.disk_free:
-        return card("error", GET_QUESTION.format(name=model.name),
-                    full(model.folder, model.disk_free, total(model)), action=no)
-    what = (GET_BOTH if model.drafter else GET_SIZE).format(
-        size=size, repo=model.repo, drafter=model.drafter, licence=model.licence)
-    place = GET_PLACE.format(folder=model.folder, free=fmt.size(model.disk_free))
-    terms = f" {GET_TERMS}" if model.gated else ""
-    yes = button(f"Yes, download {size}", "fetch-model", css="tf-primary")
-    return card("info", GET_QUESTION.format(name=model.name), f"{what} {place}{terms}", action=yes + no)
+    """Return what a download means, and the yes that starts it."""
+    total = model.downloads[0][1] + model.drafter_nbytes
+    asked, no = GET_QUESTION.format(name=model.name), button(CANCEL, "leave-model")
+    if total > model.disk_free:
+        return card("error", asked, full(model.folder, model.disk_free, total), action=no)
+    source = f": {model.repo}, and its draft model {model.drafter}" if model.drafter else f" ({model.repo})"
+    words = (f"{fmt.size(total)} come from the Hugging Face hub{source}. Licence: {model.licence}. "
+             f"Stored in {model.folder}, where {fmt.size(model.disk_free)} are free. Your documents stay here; nothing "
+             "has been sent so far.")
+    yes = button(f"Yes, download {fmt.size(total)}", "fetch-model", css="tf-primary")
+    return card("info", asked, f"{words} {GET_TERMS}" if model.gated else words, action=yes + no)
 
 
-def progress(models: Models) -> str:
-    """The errand that is under way."""
-    words = DOING[models.errand]
+def errand(models: Models) -> str:
+    """Return the errand that is under way."""
     share = models.progress.fraction if models.progress else None
-    text = models.progress.stage if models.progress else words
+    text = models.progress.stage if models.progress else DOING[models.errand]
     bar = meter(share or 0.0, "tf-meter-big", text) if models.errand == FETCH else ""
-    return under_way(text, bar, button(CANCEL, "cancel-models", css="tf-quiet"))
+    return progress(text, bar, button(CANCEL, "cancel-models", css="tf-quiet"))
 
 
 def suggestion(model: CuratedModel, models: Models) -> str:
-    """One of the list."""
+    """Return one model of the list."""
     facts = [f"{fmt.size(nbytes)} in {precision}" for precision, nbytes in model.downloads]
-    facts += [model.licence + (f" ({'terms to accept'})" if model.gated else ""), weights(model.parameters),
-              UP_TO.format(tokens=fmt.count(model.max_context))]
+    facts += [model.licence + (" (terms to accept)" if model.gated else ""), weights(model.parameters),
+              up_to(model.max_context)]
     about = model.good_at
     if model.drafter:
-        about += " " + f"Draft model: {model.drafter_name}, {fmt.size(model.drafter_nbytes)}."
+        about += f" Draft model: {model.drafter_name}, {fmt.size(model.drafter_nbytes)}."
     if model.plan is None:
         fit = f'<p class="tf-bad">{esc(model.problem)}</p>'
     else:
@@ -241,7 +211,7 @@ def suggestion(model: CuratedModel, models: Models) -> str:
             book=fmt.count(_BOOK), wait=fmt.seconds(_BOOK / max(model.read_per_second, 0.1)))) + "</p>"
     mark = '<span class="tf-model-on">on this machine</span>' if model.here else ""
     if models.fetching == model.repo:
-        action = progress(models)
+        action = errand(models)
     elif models.wanted is not None and models.wanted.repo == model.repo:
         action = question(model)
     else:
@@ -252,41 +222,35 @@ def suggestion(model: CuratedModel, models: Models) -> str:
             f"<p>{esc(about)}</p>{fit}{action}</li>")
 
 
-def thousands(tokens: int) -> str:
-    """131072 -> '131K'."""
-    return f"{tokens // 1000}K"
-
-
 def on_machine(one: ClassFit) -> str:
-    tokens = thousands(one.tokens) if one.tokens else "–"
+    tokens = f"{one.tokens // 1000}K" if one.tokens else "–"
     return tokens if one.weights == "same" else f"{tokens} in {one.weights}"
 
 
 def by_machine(listed: Sequence[CuratedModel]) -> str:
-    """A table: models by the usual machines, and how many tokens fit."""
+    """Return a table: models by the usual machines, and how many tokens fit."""
     head = "".join(f'<th scope="col">{esc(one.name)}</th>' for one in listed[0].classes)
     rows = "".join(
         f'<tr><th scope="row">{esc(model.name)}</th>'
         + "".join(f"<td>{on_machine(one)}</td>" for one in model.classes) + "</tr>"
         for model in sorted(listed, key=lambda model: model.parameters))
-    return (f'<details class="tf-by-machine"><summary>{esc(BY_MACHINE)}</summary>'
-            f'<p class="tf-note">{esc(BY_MACHINE_HELP)}</p>'
-            f'<div class="tf-wide" tabindex="0" role="region" aria-label="{esc(BY_MACHINE)}">'
-            f'<table><thead><tr><th scope="col">{esc(MODEL)}</th>{head}</tr></thead>'
+    return (f'<details class="tf-by-machine"><summary>{BY_MACHINE}</summary>'
+            f'<p class="tf-note">{BY_MACHINE_HELP}</p>'
+            f'<div class="tf-wide" tabindex="0" role="region" aria-label="{BY_MACHINE}">'
+            f'<table><thead><tr><th scope="col">Model</th>{head}</tr></thead>'
             f"<tbody>{rows}</tbody></table></div></details>")
 
 
 def listed(models: Models) -> str:
-    """The curated list: what is recommended, then what fits, then what does not."""
+    """Return the curated list: what is recommended, then what fits, then what does not."""
     found = models.listed
     best = [model for model in found if model.recommended]
     others = [model for model in found if not model.recommended]
     groups = ((FITTING, [model for model in others if model.plan is not None]),
               (NOT_FITTING, [model for model in others if model.plan is None]))
-    parts = [f'<h2 class="tf-h">{esc(LISTED)}</h2>'
-             f'<p class="tf-note">{esc(LISTED_HELP.format(date=found[0].dated))}</p>',
-             f'<h3 class="tf-h3">{esc(RECOMMENDED)}</h3>',
-             entries(best, models) if best else f'<p class="tf-note">{esc(NONE_RECOMMENDED)}</p>']
+    parts = [f'<h2 class="tf-h">{LISTED}</h2><p class="tf-note">{LISTED_HELP.format(date=found[0].dated)}</p>',
+             f'<h3 class="tf-h3">{RECOMMENDED}</h3>',
+             entries(best, models) if best else f'<p class="tf-note">{NONE_RECOMMENDED}</p>']
     for words, group in groups:
         if group:
             busy = {models.fetching, models.wanted.repo if models.wanted else ""}
@@ -302,18 +266,15 @@ def entries(found: Sequence[CuratedModel], models: Models) -> str:
 
 def board(models: Models, now: str, model: ModelInfo | None, unused: str = "", engine: str = "ready",
           load: LoadProgress | None = None) -> str:
-    """The list, and what is under way. now: the model that the engine was told to load, engine, load: see ``entry``;
-    why it could not be is said above the tabs. unused: as of ``build``."""
+    """Return the list, and what is under way. now: the model that the engine is to load; engine, load: as in ``entry``;
+    why it failed is said above the tabs. unused: why models of this machine do not apply."""
     if unused:
         said = f"Answering now: {model.name}." if model else ""
         return f'<p class="tf-note">{esc(said)}</p>' if said else ""
     parts = []
-    if models.problem:
-        parts.append(card("error", PROBLEM, models.problem))
-    if models.refused:
-        parts.append(card("error", PROBLEM, models.refused))
+    parts += [card("error", PROBLEM, why) for why in (models.problem, models.refused) if why]
     if models.errand and models.fetching not in {model.repo for model in models.listed}:
-        parts.append(progress(models))
+        parts.append(errand(models))
     elif models.offer and not models.errand:
         parts.append(offered(models.offer))
     if models.found:
@@ -327,18 +288,10 @@ def board(models: Models, now: str, model: ModelInfo | None, unused: str = "", e
     return "".join(parts)
 
 
-@dataclass(frozen=True)
-class ModelsForm:
-    board: gr.HTML
-    folder: gr.Textbox
-    look: gr.Button
-    repo: gr.Textbox
-    ask: gr.Button
-
-
-def build(unused: str = "") -> ModelsForm:
-    """unused: why models of this machine do not apply; the form is hidden then."""
-    block("models-help", f'<div class="tf-pad"><h2 class="tf-h">{esc(TITLE)}</h2>'
+def build(services: Services, tab: gr.Tab) -> Outputs:
+    """Return the panel's component. tab: when it is opened, the app looks by itself, on this machine only."""
+    models, unused = services.models, services.models_unused
+    block("models-help", f'<div class="tf-pad"><h2 class="tf-h">{TITLE}</h2>'
                          f'<p class="tf-note">{esc(unused or HELP)}</p></div>')
     with gr.Row(elem_classes="tf-models-form", visible=not unused):
         folder = gr.Textbox(label=FOLDER, info=FOLDER_HELP, elem_id="models-folder", max_lines=1, scale=5)
@@ -347,7 +300,36 @@ def build(unused: str = "") -> ModelsForm:
         repo = gr.Textbox(label=REPO, info=REPO_HELP, elem_id="models-repo", max_lines=1, scale=5)
         ask = gr.Button(ASK, elem_id="models-ask", size="md", scale=0, min_width=150)
     board = block("models-board", clicks=True)  # below both, so that what they answer stands where they are
-    return ModelsForm(board, folder, look, repo, ask)
+
+    def open_tab() -> None:
+        if not unused and models.stale:
+            models.look()
+
+    def look_in(folder: str) -> None:
+        models.look(folder)
+
+    def ask_hub(repo: str) -> None:
+        if repo.strip():
+            models.ask_hub(repo)
+
+    tab.select(open_tab, None, None, queue=False, **PRIVATE)
+    for event in (look.click, folder.submit):
+        event(look_in, [folder], None, queue=False, **PRIVATE)
+    for event in (ask.click, repo.submit):
+        event(ask_hub, [repo], None, queue=False, **PRIVATE)
+    return {"models_board": board}
+
+
+def actions(services: Services) -> Actions:
+    models = services.models
+    return {
+        "use-model": lambda view, data: services.use_model(data.get("model", ""), data.get("draft", "auto"),
+                                                            data.get("weights", ""), data.get("kv", "")),
+        "want-model": lambda view, data: models.want(data.get("repo")),
+        "leave-model": lambda view, data: models.want(None),
+        "fetch-model": lambda view, data: models.fetch(),
+        "cancel-models": lambda view, data: models.cancel(),
+    }
 
 
 def panels(services: Services) -> list[Panel]:
@@ -358,38 +340,3 @@ def panels(services: Services) -> list[Panel]:
 
     return [Panel("models_board", lambda view: (models.version, queue.config.model, queue.model, queue.state,
                                                 queue.load_progress), draw, 0.3)]
-
-
-def actions(services: Services) -> dict[str, Callable[[TabView, dict[str, str]], Any]]:
-    """What its buttons do."""
-    return {
-        "use-model": lambda view, data: services.use_model(data.get("model", ""), data.get("draft", "auto"),
-                                                            data.get("weights", ""), data.get("kv", "")),
-        "want-model": lambda view, data: services.models.want(data.get("repo")),
-        "leave-model": lambda view, data: services.models.want(None),
-        "fetch-model": lambda view, data: services.models.fetch(),
-        "cancel-models": lambda view, data: services.models.cancel(),
-    }
-
-
-def wire(services: Services, form: ModelsForm, tab: gr.Tab) -> None:
-    """tab: when it is opened, the app looks by itself: that reads this machine and asks nobody."""
-    def open_tab() -> None:
-        if not services.models_unused and services.models.stale:
-            services.models.look()
-
-    def look(folder: str) -> None:
-        services.models.look(folder)
-
-    def ask(repo: str) -> None:
-        if repo.strip():
-            services.models.ask_hub(repo)
-
-    tab.select(open_tab, None, None, queue=False, **PRIVATE)
-    for event in (form.look.click, form.folder.submit):
-        event(look, [form.folder], None, queue=False, **PRIVATE)
-    for event in (form.ask.click, form.repo.submit):
-        event(ask, [form.repo], None, queue=False, **PRIVATE)
-
-
-assert {LOOK, OFFER, FETCH} == set(DOING), "every errand has its words"

@@ -1,4 +1,4 @@
-"""Which pages are to be read: chapters with their tokens to tick, the pages as text, and whether they fit.
+"""The dialogs that choose what is read: a document's pages, by chapters or as text, and several documents together.
 
 What counts is the line of pages; chapters.js keeps the ticks in step with it, so that nothing is redrawn under a hand.
 """
@@ -6,24 +6,21 @@ What counts is the line of pages; chapters.js keeps the ticks in step with it, s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import gradio as gr
 
-from triforce_core import Chapter, Document, DocumentFit, TriForceError, page_ranges, ranges_text
+from triforce_core import Document, DocumentFit, TriForceError, page_ranges, ranges_text
 
 from ..app.context_budget import Part, Weighing, answer_room, fitting_pages
 from ..app.library import Entry, Ranges
 from ..app.services import Services
 from ..app.tab_view import TabView
 from ..app.tabs import Tabs
-from . import number_format as fmt
-from .figures import TOKEN_UNIT
-from .html import CANCEL, esc, part_colour
-from .number_format import pages
-from .panel import PRIVATE, Panel, block, safely
+from . import formatting as fmt
+from .html import CANCEL, button, esc, part_colour
+from .panel import PRIVATE, Actions, Outputs, Panel, block, safely
 
 PART_FITS = "About {fitting} of your {pages} fit"
 IN_CONTEXT = "Only {chosen} of {pages}, {tokens} tokens"
@@ -42,102 +39,87 @@ TO = "–"
 PAGES = "Pages"
 READ = "Read these pages"
 BAD = "Write pages from 1 to {pages}, such as 1-12, 40."
-CHAPTERS = "Chapters"
 NONE = "None"
-TOKENS = "{tokens} tokens"
-WORDS = "{words} words"
 ROOM = "Room for questions and answers"
-FREE = "Free"
-BUDGET = "{used} of {most} tokens"
 
 DROP_ONE = "Without “{title}” it would fit."
-
-
-def context_bar(parts: Sequence[Part], most: int, room: int, legend: bool = True, css: str = "") -> str:
-    """most: tokens that fit. room: kept for questions and answers beside them. legend: a line for each part."""
-    used = sum(part.tokens for part in parts)
-    scale = max(1, max(most, used) + room)
-    about = any(part.estimated for part in parts)
-    rows = [(part_colour(n), part.title, fmt.tokens(part.tokens, part.estimated)) for n, part in enumerate(parts)]
-    segments = [_segment(colour, part.tokens / scale, f"{title}: {size}")
-                for part, (colour, title, size) in zip(parts, rows, strict=True)]
-    if room:
-        segments.append(_segment("tf-room-kept", room / scale, f"{ROOM}: {fmt.count(room)}"))
-    if used < most:
-        segments.append(_segment("tf-room-free", (most - used) / scale, f"{FREE}: {fmt.count(most - used)}"))
-    limit = f'<i class="tf-limit" style="left:{100 * most / scale:.2f}%"></i>' if used > most else ""
-    words = BUDGET.format(used=fmt.tokens(used, about), most=fmt.count(most))
-    if room:
-        rows.append(("tf-room-kept", ROOM, fmt.count(room)))
-    rows.append(("tf-room-free", FREE, fmt.count(most - used)) if used <= most
-                else ("tf-room-over", "Too many", fmt.count(used - most)))
-    listed = "".join(f'<li><i class="{css}"></i><span>{esc(title)}</span> <b>{esc(count)}</b></li>'
-                     for css, title, count in rows)
-    return (f'<div class="tf-budget {css}"><div class="tf-budget-bar" role="img" '
-            f'aria-label="{esc(words)}">{"".join(segments)}{limit}</div>'
-            + (f'<ul class="tf-budget-parts">{listed}</ul>' if legend else "") + "</div>")
-
-
-def _segment(css: str, share: float, title: str) -> str:
-    return (f'<span class="{css}" style="width:{100 * share:.3f}%" '
-            f'title="{esc(title)} {esc(TOKEN_UNIT)}"></span>')
-
+ADD_MORE = "Add documents"
+PICK_HELP = ("Every document that you tick is read in full, in the order in which you tick them. A new conversation "
+             "begins; earlier ones stay with their documents.")
+DROP_MORE = "Leave out two or more, or choose chapters afterwards."
+ROOM_UNKNOWN = "What fits is known once a model is loaded."
+ESTIMATED = "Documents that were not read yet are estimated; they are counted before anything is read."
 
 MOST_NAMED = 3  # ranges of pages in one phrase
 Split = Callable[[Ranges], Sequence[tuple[str, int]]]
 
 
+def context_bar(parts: Sequence[Part], most: int, room: int, legend: bool = True, css: str = "") -> str:
+    """Return what some documents or pages take of the context. most: tokens that fit. room: tokens kept for questions
+    and answers beside them. legend: a line for each part."""
+    used = sum(part.tokens for part in parts)
+    scale = max(1, max(most, used) + room)
+    rows = [(part_colour(n), part.title, fmt.tokens(part.tokens, part.estimated), part.tokens)
+            for n, part in enumerate(parts)]
+    if room:
+        rows.append(("tf-room-kept", ROOM, fmt.count(room), room))
+    rows.append(("tf-room-free", "Free", fmt.count(most - used), most - used) if used <= most
+                else ("tf-room-over", "Too many", fmt.count(used - most), 0))
+    segments = "".join(f'<span class="{colour}" style="width:{100 * tokens / scale:.3f}%" '
+                       f'title="{esc(title)}: {size} tokens"></span>' for colour, title, size, tokens in rows
+                       if tokens or colour not in ("tf-room-free", "tf-room-over"))
+    limit = f'<i class="tf-limit" style="left:{100 * most / scale:.2f}%"></i>' if used > most else ""
+    words = f"{fmt.tokens(used, any(part.estimated for part in parts))} of {fmt.count(most)} tokens"
+    listed = "".join(f'<li><i class="{colour}"></i><span>{esc(title)}</span> <b>{size}</b></li>'
+                     for colour, title, size, _ in rows)
+    return (f'<div class="tf-budget {css}"><div class="tf-budget-bar" role="img" aria-label="{words}">'
+            f"{segments}{limit}</div>" + (f'<ul class="tf-budget-parts">{listed}</ul>' if legend else "") + "</div>")
+
+
 def which(ranges: Ranges) -> str:
-    """Pages in words: 'pages 1 to 12, 40'."""
+    """Return pages in words: 'pages 1–12, 40'."""
     if len(ranges) == 1 and ranges[0][0] == ranges[0][1]:
         return f"page {ranges[0][0]}"
     return WHICH.format(ranges=ranges_text(ranges).replace("-", TO))
 
 
 def scope(entry: Entry) -> str:
-    """What answers are written from, in words: 'the whole document', 'pages 1–36'."""
+    """Return in words what answers are written from: 'the whole document', 'pages 1–36'."""
     if entry.chosen and len(entry.ranges) > MOST_NAMED:
         chosen = sum(last - first + 1 for first, last in entry.ranges)
-        return f"{fmt.count(chosen)} of {pages(entry.pages)}"
+        return f"{fmt.count(chosen)} of {fmt.pages(entry.pages)}"
     if entry.chosen:
         return which(entry.ranges)
     return SEVERAL.format(count=len(entry.parts)) if entry.parts else WHOLE
 
 
 def what_fits(entry: Entry, fit: DocumentFit | None, chapters: bool = False) -> str:
-    """What fits, and what can be done where not all does. chapters: whether there are any to tick."""
-    larger = ""
-    if fit is None:
-        title, text = TITLE, UNKNOWN.format(pages=pages(entry.pages))
-    elif fit.fits:
-        title, text = TITLE, FITS
-    else:
-        title = PART_FITS.format(fitting=fmt.count(fitting_pages(fit)), pages=pages(entry.pages))
-        text = TOO_LARGE if fit.limited_by == "memory" else TOO_LONG
-        text += " " + (CHOICES_CHAPTERS if chapters else CHOICES)
-        larger = ('<button type="button" class="tf-btn tf-quiet" data-tab="models">Look for a larger model'
-                  "</button>")
+    """Return what fits, and what can be done where not all does. chapters: whether there are any to tick."""
+    title, text, larger, pages = TITLE, UNKNOWN, "", fmt.pages(entry.pages)
     if fit is not None:
-        text = text.format(tokens=fmt.tokens(fit.tokens, fit.estimated), pages=pages(entry.pages),
-                           most=fmt.count(fit.max_tokens))
-    return f"<h2>{esc(title)}</h2><p>{esc(text)} {larger}</p>"
+        text = FITS
+        if not fit.fits:
+            title = PART_FITS.format(fitting=fmt.count(fitting_pages(fit)), pages=pages)
+            text = TOO_LARGE if fit.limited_by == "memory" else TOO_LONG
+            text += f" {CHOICES_CHAPTERS if chapters else CHOICES}"
+            larger = '<button type="button" class="tf-btn tf-quiet" data-tab="models">Look for a larger model</button>'
+        text = text.format(tokens=fmt.tokens(fit.tokens, fit.estimated), pages=pages, most=fmt.count(fit.max_tokens))
+    return f"<h2>{esc(title)}</h2><p>{esc(text.format(pages=pages))} {larger}</p>"
 
 
 def range_words(entry: Entry, fit: DocumentFit | None, typed: str, context: int = 0, split: Split | None = None) -> str:
-    """Whether the pages typed so far fit, and the bar of what they take. context: the model's, 0 if it is not known.
+    """Return whether the pages typed so far fit, and the bar of what they take. context: the model's, 0 if unknown.
     split: title and tokens of each of several documents, for the pages of some ranges."""
-    try:
-        ranges = page_ranges(typed, entry.pages)
-    except TriForceError:
+    ranges = _ranges(entry, typed)
+    if ranges is None:
         return f'<p class="tf-bad">{esc(BAD.format(pages=entry.pages))}</p>'
     if fit is None:
         return ""
-    tokens = _tokens(fit, ranges)
-    chosen = which(ranges).capitalize()
-    if tokens > fit.max_tokens:
-        good, text = False, f"{chosen}: {fmt.count(tokens)} tokens, {fmt.count(tokens - fit.max_tokens)} too many."
-    else:
-        good, text = True, f"{chosen}: {fmt.count(tokens)} tokens. Fits ({fmt.percent(tokens, fit.max_tokens)})."
+    tokens, chosen = _tokens(fit, ranges), which(ranges).capitalize()
+    good = tokens <= fit.max_tokens
+    text = f"{chosen}: {fmt.count(tokens)} tokens" + (
+        f". Fits ({fmt.percent(tokens, fit.max_tokens)})." if good
+        else f", {fmt.count(tokens - fit.max_tokens)} too many.")
     parts = [Part(title, taken) for title, taken in (split(ranges) if split else [(chosen, tokens)])]
     weighing = Weighing(tuple(parts), fit.max_tokens, answer_room(fit, context))
     drawn = context_bar(parts, weighing.most, weighing.room, legend=split is not None, css="tf-inline")
@@ -147,67 +129,141 @@ def range_words(entry: Entry, fit: DocumentFit | None, typed: str, context: int 
 
 
 def readable(entry: Entry, fit: DocumentFit | None, typed: str) -> bool:
-    """Whether the pages typed so far are some, and are not known to be too many."""
+    """Return whether the pages typed so far are some, and are not known to be too many."""
+    ranges = _ranges(entry, typed)
+    return ranges is not None and (fit is None or fit.estimated or _tokens(fit, ranges) <= fit.max_tokens)
+
+
+def _ranges(entry: Entry, typed: str) -> Ranges | None:
     try:
-        ranges = page_ranges(typed, entry.pages)
+        return page_ranges(typed, entry.pages)
     except TriForceError:
-        return False
-    return fit is None or fit.estimated or _tokens(fit, ranges) <= fit.max_tokens
+        return None
 
 
 def _tokens(fit: DocumentFit, ranges: Ranges) -> int:
     return sum(sum(fit.page_tokens[first - 1 : last]) for first, last in ranges)
 
 
-def listed(document: Document, fit: DocumentFit | None, typed: str) -> str:
-    """The chapters to tick, each with what it takes; "" where there are none. typed: the pages chosen so far."""
+def chapter_list(document: Document, fit: DocumentFit | None, typed: str) -> str:
+    """Return the chapters to tick, each with what it takes: tokens where they were counted, words otherwise; "" where
+    there are none. typed: the pages chosen so far."""
     if not document.chapters:
         return ""
-    sizes = _sizes(document, fit)
+    each: Sequence[int] = fit.page_tokens if fit else [len(page.text.split()) for page in document.pages]
+    unit = "tokens" if fit else "words"
     items = "".join(
         f'<li class="tf-level-{chapter.level}"><label><input type="checkbox" data-chapter="{number}" '
         f'data-first="{chapter.first}" data-last="{chapter.last}" data-level="{chapter.level}">'
-        f'<span class="tf-chapter-title">{esc(chapter.title)}</span>'
-        f'<span class="tf-chapter-size">{esc(size)}</span></label></li>'
-        for number, (chapter, size) in enumerate(zip(document.chapters, sizes, strict=True)))
-    tools = "".join(f'<button type="button" class="tf-btn tf-quiet" data-chapters="{which}">{esc(label)}</button>'
+        f'<span class="tf-chapter-title">{esc(chapter.title)}</span><span class="tf-chapter-size">'
+        f"{fmt.count(sum(each[chapter.first - 1 : chapter.last]))} {unit}</span></label></li>"
+        for number, chapter in enumerate(document.chapters))
+    tools = "".join(f'<button type="button" class="tf-btn tf-quiet" data-chapters="{which}">{label}</button>'
                     for which, label in (("all", "All"), ("none", NONE)))
     return (f'<fieldset class="tf-chapters" data-pages="{len(document.pages)}" data-chosen="{esc(typed)}">'
-            f"<legend>{esc(CHAPTERS)}</legend>{tools}<ul>{items}</ul></fieldset>")
+            f"<legend>Chapters</legend>{tools}<ul>{items}</ul></fieldset>")
 
 
-def _sizes(document: Document, fit: DocumentFit | None) -> list[str]:
-    """What each chapter takes: tokens where they were counted, words otherwise."""
-    each: Sequence[int] = fit.page_tokens if fit else [len(page.text.split()) for page in document.pages]
-
-    def size(chapter: Chapter) -> str:
-        count = fmt.count(sum(each[chapter.first - 1 : chapter.last]))
-        return TOKENS.format(tokens=count) if fit else WORDS.format(words=count)
-
-    return [size(chapter) for chapter in document.chapters]
-
-
-@dataclass(frozen=True)
-class Choice:
-    text: gr.HTML
-    chapters: gr.HTML
-    pages: gr.Textbox
-    budget: gr.HTML
-    read: gr.Button
-    leave: gr.Button
+def document_list(entries: Sequence[Entry], picked: Sequence[str], weighing: Weighing) -> str:
+    """Return the documents to tick, those ``picked`` first. weighing: of the entries, in their order."""
+    rows = []
+    for entry, part in sorted(zip(entries, weighing.parts, strict=True),
+                              key=lambda item: picked.index(item[0].id) if item[0].id in picked else len(picked)):
+        off = "" if entry.state == "ready" else " disabled"
+        on = " checked" if entry.id in picked else ""
+        size = "not read" if off else f"{fmt.tokens(part.tokens, part.estimated)} tokens"
+        rows.append(f'<li><label><input type="checkbox" data-action="pick" data-document="{esc(entry.id)}"{on}{off}>'
+                    f'<span class="tf-chapter-title">{esc(part.title)}</span>'
+                    f'<span class="tf-chapter-size">{size}</span></label></li>')
+    return (f"<h2>Which documents should be read together?</h2><p>{PICK_HELP}</p>"
+            f'<fieldset class="tf-chapters tf-pick"><legend class="tf-hidden">Documents</legend>'
+            f'<ul>{"".join(rows)}</ul></fieldset>')
 
 
-def build() -> Choice:
-    """Always in the page, for chapters.js; shelf.css hides it while it has no heading."""
+def verdict(weighing: Weighing) -> str:
+    """Return whether the documents fit, and if not, which of them to leave out."""
+    if weighing.over <= 0:
+        used = fmt.tokens(sum(part.tokens for part in weighing.parts), any(part.estimated for part in weighing.parts))
+        return f'<p class="tf-good">{used} of {fmt.count(weighing.most)} tokens. Fits.</p>'
+    out = DROP_ONE.format(title=weighing.enough[0].title) if weighing.enough else DROP_MORE
+    return f'<p class="tf-bad">{fmt.count(weighing.over)} tokens too many. {esc(out)}</p>'
+
+
+def picked_budget(weighing: Weighing) -> str:
+    """Return the bar of the ticked documents, what it means, and what to do next."""
+    drawn = fits = ""
+    if weighing.parts and not weighing.most:
+        drawn = f'<p class="tf-note">{ROOM_UNKNOWN}</p>'
+    elif weighing.parts:
+        drawn, fits = context_bar(weighing.parts, weighing.most, weighing.room), verdict(weighing)
+        if any(part.estimated for part in weighing.parts):
+            drawn += f'<p class="tf-note">{ESTIMATED}</p>'
+    read = button("Read these together", "read-together", css="tf-primary")
+    if len(weighing.parts) < 2:
+        read = read.replace("<button ", "<button disabled ")
+    return f'{drawn}<div class="tf-dialog-row">{fits}{read}{button(CANCEL, "leave-together")}</div>'
+
+
+def build(services: Services, tabs: Tabs) -> Outputs:
+    """Return both dialogs, which are always in the page; shelf.css hides each while it has no heading."""
     with gr.Column(elem_id="choice", elem_classes="tf-dialog tf-by-heading"):
-        text = block("choice-text")
-        chapters = block("chapters")
+        text, chapters = block("choice-text"), block("chapters")
         wanted = gr.Textbox(label=PAGES, placeholder="Such as 1-12, 40", elem_id="pages-wanted", lines=1, max_lines=1)
         room = block("range-text")
         with gr.Row():
             read = gr.Button(READ, variant="primary", elem_id="read-pages", size="md", scale=0, min_width=150)
             leave = gr.Button(CANCEL, elem_id="leave-pages", size="md", scale=0, min_width=90)
-    return Choice(text, chapters, wanted, room, read, leave)
+    with gr.Column(elem_id="together", elem_classes="tf-dialog tf-by-heading"):
+        pick, pick_budget = block("pick", clicks=True), block("pick-budget", clicks=True)
+
+    def typed(pages: str, request: gr.Request) -> None:
+        view = tabs.get(request.session_hash)
+        if services.choosing(view):  # a late word from a closed dialog does not open it again
+            view.choosing = pages
+
+    def read_pages(pages: str, request: gr.Request) -> None:
+        view = tabs.get(request.session_hash)
+        entry = services.choosing(view)
+        if entry and readable(entry, services.collection.fit(entry), pages):  # Enter passes the button by
+            safely(view, lambda: services.choose_pages(view, pages))
+
+    def leave_pages(request: gr.Request) -> None:
+        view = tabs.get(request.session_hash)
+        entry = services.library.get(view.document)
+        view.choosing = None
+        if entry and services.phase(entry) == "too_long":
+            view.document = view.conversation = None
+
+    # Not ``input``: Gradio keeps the first one that follows a value of ours to itself.
+    wanted.change(typed, [wanted], None, queue=False, trigger_mode="always_last", **PRIVATE)
+    for event in (read.click, wanted.submit):
+        event(read_pages, [wanted], None, queue=False, **PRIVATE)
+    leave.click(leave_pages, None, None, queue=False, **PRIVATE)
+    return {"choice_text": text, "chapters": chapters, "pages_wanted": wanted, "range_text": room, "read_pages": read,
+            "pick": pick, "pick_budget": pick_budget}
+
+
+def actions(services: Services) -> Actions:
+    def choose_pages(view: TabView, data: dict[str, str]) -> None:
+        entry, view.picking = services.library.get(view.document), None
+        view.choosing = ranges_text(services.collection.suggestion(entry)) if entry else None
+
+    def together(view: TabView, data: dict[str, str]) -> None:
+        """Ask which documents; the open one, or what it consists of, is ticked."""
+        entry = services.library.get(view.document)
+        view.choosing = None
+        view.picking = tuple(part.id for part in services.library.parts(entry)) if entry else ()
+
+    def leave(view: TabView, data: dict[str, str]) -> None:
+        view.picking = None
+
+    def pick(view: TabView, data: dict[str, str]) -> None:
+        """Tick a document or take the tick off; the last one ticked is the last to be read."""
+        picked, document = view.picking or (), data.get("document", "")
+        view.picking = tuple(key for key in picked if key != document) if document in picked else (*picked, document)
+
+    return {"choose-pages": choose_pages, "together": together, "leave-together": leave, "pick": pick,
+            "read-together": lambda view, data: services.read_together(view)}
 
 
 def panels(services: Services) -> list[Panel]:
@@ -216,9 +272,6 @@ def panels(services: Services) -> list[Panel]:
     def choosing(view: TabView) -> tuple[Entry, DocumentFit | None] | None:
         entry = services.choosing(view)
         return (entry, services.collection.fit(entry)) if entry else None
-
-    def is_open(view: TabView) -> bool:
-        return choosing(view) is not None
 
     def typed(view: TabView, entry: Entry) -> str:
         return ranges_text(services.collection.suggestion(entry)) if view.choosing is None else view.choosing
@@ -231,7 +284,7 @@ def panels(services: Services) -> list[Panel]:
     def draw_chapters(view: TabView) -> str:
         shown = choosing(view)
         document = library.document(shown[0].id) if shown else None
-        return listed(document, shown[1], typed(view, shown[0])) if shown and document else ""
+        return chapter_list(document, shown[1], typed(view, shown[0])) if shown and document else ""
 
     def draw_pages(view: TabView) -> dict[str, Any]:
         shown = choosing(view)
@@ -256,33 +309,31 @@ def panels(services: Services) -> list[Panel]:
     return [
         Panel("choice_text", key, draw_words),
         Panel("chapters", key, draw_chapters),
-        Panel("pages_wanted", lambda view: (view.document, is_open(view)), draw_pages),
+        Panel("pages_wanted", lambda view: (view.document, choosing(view) is not None), draw_pages),
         Panel("range_text", lambda view: (key(view), view.choosing), draw_budget),
         Panel("read_pages", lambda view: (key(view), view.choosing), draw_read),
+        *_together_panels(services),
     ]
 
 
-def wire(services: Services, tabs: Tabs, chosen: Choice) -> None:
-    def typed(pages: str, request: gr.Request) -> None:
-        view = tabs.get(request.session_hash)
-        if services.choosing(view):  # a late word from a closed dialog does not open it again
-            view.choosing = pages
+def _together_panels(services: Services) -> list[Panel]:
+    def pickable() -> list[Entry]:
+        """Return the documents with files of their own."""
+        return [entry for entry in services.library.entries() if not entry.parts]
 
-    def read(pages: str, request: gr.Request) -> None:
-        view = tabs.get(request.session_hash)
-        entry = services.choosing(view)
-        if entry and readable(entry, services.collection.fit(entry), pages):  # Enter passes the button by
-            safely(view, lambda: services.choose_pages(view, pages))
+    def draw_list(view: TabView) -> str:
+        if view.picking is None:
+            return ""
+        entries = pickable()
+        return document_list(entries, view.picking, services.collection.weigh([entry.id for entry in entries]))
 
-    def leave(request: gr.Request) -> None:
-        view = tabs.get(request.session_hash)
-        entry = services.library.get(view.document)
-        view.choosing = None
-        if entry and services.phase(entry) == "too_long":
-            view.document = view.conversation = None
+    def draw_budget(view: TabView) -> str:
+        return picked_budget(services.collection.weigh(view.picking)) if view.picking is not None else ""
 
-    # Not ``input``: Gradio keeps the first one that follows a value of ours to itself.
-    chosen.pages.change(typed, [chosen.pages], None, queue=False, trigger_mode="always_last", **PRIVATE)
-    for event in (chosen.read.click, chosen.pages.submit):
-        event(read, [chosen.pages], None, queue=False, **PRIVATE)
-    chosen.leave.click(leave, None, None, queue=False, **PRIVATE)
+    def states(view: TabView) -> object:
+        return view.picking is not None and tuple((entry.id, entry.state) for entry in pickable())
+
+    def weighed(view: TabView) -> object:
+        return view.picking, states(view), len(services.queue.fits), services.queue.model
+
+    return [Panel("pick", states, draw_list), Panel("pick_budget", weighed, draw_budget)]

@@ -2,13 +2,13 @@
 
 A tab runs one long-lived loop over this (``layout``); handlers change the view and return nothing. So a reload, a
 second tab and an answer that goes on while nobody looks need no code of their own. Every panel's HTML reports clicks
-the same way: an element with ``data-action`` sends its data attributes to ``actions.act``.
+the same way: an element with ``data-action`` sends its data attributes to the handler of that name in ``actions``.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,6 +19,10 @@ from triforce_core import TriForceError
 from ..app.queue import Queue
 from ..app.runs import RunStore
 from ..app.tab_view import TabView
+
+Outputs = dict[str, gr.blocks.Block]  # a panel's name -> the component that it draws
+Actions = dict[str, Callable[[TabView, dict[str, str]], Any]]  # by the name in ``data-action``
+PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 
 CLICKS = """
 let armed = '', expiry = 0;  // by deed, not by element: a redraw may come between two clicks
@@ -49,29 +53,25 @@ element.addEventListener('click', event => {
 
 
 def block(elem_id: str, value: str = "", *, clicks: bool = False, begin: str = "") -> gr.HTML:
-    """A panel drawn by us. clicks: it has elements with ``data-action``. begin: a script for when it is there, which on
-    a tab that nobody opened it is not."""
+    """Return a component for HTML of ours. clicks: it has elements with ``data-action``. begin: a script that runs once
+    it is there, which on a tab that nobody opened it is not."""
     script = (CLICKS if clicks else "") + begin
     return gr.HTML(value, elem_id=elem_id, apply_default_css=False, js_on_load=script or None)
 
 
-PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
-
-
 def safely(view: TabView, work: Callable[[], Any]) -> Any:
-    """Do it, or put a card on the page that says why not."""
+    """Return what ``work`` does, or put a card on the page that says why not."""
     try:
         return work()
     except TriForceError as error:
-        view.notice = ("error", error.message.rstrip("."), " ".join(
-            part for part in (error.allowed, error.remedy) if part))
+        view.notice = ("error", error.message.rstrip("."), " ".join(filter(None, (error.allowed, error.remedy))))
         return None
 
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds that must lie between two redraws while the engine works: of the words that it writes and of how far a
-    prefill is; of what stands beside them (figures, strip, engine). moves: whether signs of life move by themselves."""
+    """Seconds between two redraws while the engine works: of its words and how far a prefill is; of what stands beside
+    them (figures, strip, engine). moves: whether signs of life move by themselves."""
 
     words: float
     aside: float
@@ -85,7 +85,7 @@ SPARING = Pace(0.5, 2.0, False)
 
 
 def pace(queue: Queue, runs: RunStore) -> Pace:
-    """Of now."""
+    """Return how often to redraw now."""
     working = bool(runs.active() or queue.prefills)
     return SPARING if working and queue.model is not None and queue.model.mode == "cpu" else BRISK
 
@@ -94,14 +94,14 @@ def pace(queue: Queue, runs: RunStore) -> Pace:
 class Panel:
     """One output of the loop. key, and news of the engine's work: cheap, change whenever ``draw`` would give something
     else. every: seconds that must lie between two redraws, whatever changes; where it is only the news, as many as
-    ``pace`` says for what is ``told``."""
+    ``pace`` has for what the panel ``follows``."""
 
     name: str
     key: Callable[[TabView], Hashable]
     draw: Callable[[TabView], Any]
     every: float = 0.1
     news: Callable[[TabView], Hashable] = lambda view: None
-    told: Literal["words", "aside"] = "aside"
+    follows: Literal["words", "aside"] = "aside"
 
 
 class Painter:
@@ -109,30 +109,25 @@ class Painter:
 
     def __init__(self, panels: Sequence[Panel], view: TabView, pace: Callable[[], Pace] = lambda: BRISK,
                  clock: Callable[[], float] = time.monotonic) -> None:
-        """pace: of now."""
         self._panels, self._view, self._pace, self._clock = panels, view, pace, clock
         self._keys: dict[str, tuple[Hashable, Hashable]] = {}
         self._drawn: dict[str, Any] = {}
         self._at: dict[str, float] = {}
 
     def changes(self) -> dict[str, Any]:
-        """Panel name -> new value, for those that have changed since the last call and may be redrawn now."""
+        """Return panel name -> new value, for those that have changed since the last call and may be redrawn now."""
         found = {}
-        for panel, key, now in self._due():
-            value = panel.draw(self._view)
-            self._keys[panel.name], self._at[panel.name] = key, now
-            if panel.name not in self._drawn or self._drawn[panel.name] != value:
-                self._drawn[panel.name] = found[panel.name] = value
-        return found
-
-    def _due(self) -> Iterator[tuple[Panel, tuple[Hashable, Hashable], float]]:
-        """(panel, its key and news, now) of what has changed and may be redrawn."""
         now, pace = self._clock(), self._pace()
         for panel in self._panels:
             since = now - self._at.get(panel.name, -1e9)
             if since < panel.every:
                 continue
             key, before = (panel.key(self._view), panel.news(self._view)), self._keys.get(panel.name)
-            slowly = before is not None and before[0] == key[0]
-            if before != key and not (slowly and since < (pace.words if panel.told == "words" else pace.aside)):
-                yield panel, key, now
+            only_news = before is not None and before[0] == key[0]
+            if before == key or (only_news and since < (pace.words if panel.follows == "words" else pace.aside)):
+                continue
+            value = panel.draw(self._view)
+            self._keys[panel.name], self._at[panel.name] = key, now
+            if panel.name not in self._drawn or self._drawn[panel.name] != value:
+                self._drawn[panel.name] = found[panel.name] = value
+        return found

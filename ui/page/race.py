@@ -10,7 +10,6 @@ import json
 import textwrap
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
@@ -21,27 +20,17 @@ from ..app.runs import Run
 from ..app.services import Services
 from ..app.tab_view import TabView
 from ..app.tabs import Tabs
+from . import formatting as fmt
 from . import markdown
-from . import number_format as fmt
 from .figures import RATE, figures_line
-from .html import card, esc
-from .panel import PRIVATE, Panel, block, safely
-from .transcript import PREPARING, STOP, STOPPING
-from .wait_line import wait_line
+from .html import PREPARING, STOP, STOPPING, card, esc
+from .panel import PRIVATE, Outputs, Panel, block, safely
 
 RACE = "Race"
 TITLE = "The same question, with and without TriForce"
 HELP = ("One after the other, from the same cached document and the same seed; then both are replayed side by side, "
         "each as fast as it was written.")
-QUESTION = "Question"
 START = "Start the race"
-TIMES = "{factor:.2f} times plain decoding's speed"
-SUMMARY = "{name}: {speed} · {per_pass:.2f} tokens per full pass · {same}"
-SHARE = "Share"
-SVG = "Animated SVG"
-PNG = "PNG"
-WAITS = "Waiting for its turn"
-AGAIN = "Play again"
 SLOWER_WHY = ("Its drafts cost more than they saved here ({per_pass:.1f} tokens per full pass). That happens with "
               "short documents, where one full pass is cheap, and where drafts are seldom accepted.")
 SLOWER_COSTS = ("A round took {rest:.0f} ms of drafting and {verify:.0f} ms of full pass; plain decoding took "
@@ -49,9 +38,7 @@ SLOWER_COSTS = ("A round took {rest:.0f} ms of drafting and {verify:.0f} ms of f
 UNMEASURED = "Too short to measure a speed: ask for a longer answer"
 SAME = "Same words: yes"
 DIFFERENT = "Same words: no"
-DIFFERENT_MORE = "They part at token {token}."
 RECORDED = "Recorded on this machine: {model}, {dtype}, {device}."
-STOPPED = "The race was stopped."
 
 WIDTH, MARGIN, LINE = 1000, 36, 21
 MOST_LINES = 12
@@ -60,7 +47,7 @@ STEPS = 60  # moments of a lane's bar
 
 
 def svg(outcome: Mapping[str, Any], question: str, *, animated: bool) -> str:
-    """The lanes side by side, each with its words, bar and rate, and the verdict below."""
+    """Return the lanes side by side as SVG, each with its words, bar and rate, and the verdict below."""
     lanes = outcome["lanes"]
     title = textwrap.wrap(question, 90)[:2]
     top = MARGIN + 30 * len(title) + 14
@@ -69,7 +56,7 @@ def svg(outcome: Mapping[str, Any], question: str, *, animated: bool) -> str:
     drawn = [_lane(lane, MARGIN + number * (wide + 24), top, wide, COLOURS[number % len(COLOURS)], animated)
              for number, lane in enumerate(lanes)]
     foot = height - 62
-    words = [*summary(outcome), RECORDED.format(**{key: outcome[key] for key in ("model", "dtype", "device")})]
+    words = [*summary(outcome), RECORDED.format(**outcome)]
     return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
             f'font-family="system-ui, sans-serif"><rect width="100%" height="100%" fill="#f4f5f3"/>'
             + "".join(_text(MARGIN, MARGIN + 8 + 30 * n, line, 21, weight=650) for n, line in enumerate(title))
@@ -79,14 +66,13 @@ def svg(outcome: Mapping[str, Any], question: str, *, animated: bool) -> str:
 
 
 def summary(outcome: Mapping[str, Any]) -> list[str]:
-    """One line for each lane that is compared with the first."""
+    """Return one line for each lane that is compared with the first."""
     lines = []
     for lane in outcome["lanes"][1:]:
-        factor = lane.get("speedup")
-        speed = TIMES.format(factor=factor) if factor else UNMEASURED
-        lines.append(SUMMARY.format(
-            name=lane["name"], speed=speed, per_pass=lane["figures"]["tokens_per_full_pass"],
-            same=SAME if lane["same"] else DIFFERENT))
+        factor, per_pass = lane.get("speedup"), lane["figures"]["tokens_per_full_pass"]
+        speed = f"{factor:.2f} times plain decoding's speed" if factor else UNMEASURED
+        lines.append(f"{lane['name']}: {speed} · {per_pass:.2f} tokens per full pass · "
+                     f"{SAME if lane['same'] else DIFFERENT}")
     return lines
 
 
@@ -120,16 +106,11 @@ def _lane(lane: Mapping[str, Any], x: float, y: float, wide: float, colour: str,
 
 def _text(x: float, y: float, words: str, size: int, *, weight: int = 400, colour: str = "#1d2321",
           begin: float | None = None) -> str:
-    """begin: seconds after which the words appear."""
+    """Return a line of text; it appears after ``begin`` seconds."""
     hidden = "" if begin is None else ' visibility="hidden"'
     shows = "" if begin is None else f'<set attributeName="visibility" to="visible" begin="{begin:.2f}s"/>'
     return (f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" font-weight="{weight}" fill="{colour}"{hidden}>'
-            f"{esc(_printable(words))}{shows}</text>")
-
-
-def _printable(words: str) -> str:
-    """XML takes no control characters."""
-    return "".join(c for c in words if c.isprintable())
+            f"{esc(''.join(filter(str.isprintable, words)))}{shows}</text>")
 
 
 EVEN = 0.03  # a difference smaller than this is no difference
@@ -143,11 +124,11 @@ def lane_html(name: str, state: str, text: str, css: str = "") -> str:
 
 
 def recording(run: Run, wait: str = "") -> str:
-    """The race while it is being recorded, one lane after the other. wait: for what, while it is queued."""
+    """Return the race while it is recorded, one lane after the other. wait: what it waits for, while it is queued."""
     lanes = []
     for index, (name, _) in enumerate(run.lanes):
         if index >= len(run.accumulators):
-            lanes.append(lane_html(name, WAITS, "", "tf-lane-wait"))
+            lanes.append(lane_html(name, "Waiting for its turn", "", "tf-lane-wait"))
             continue
         accumulator = run.accumulators[index]
         figures = accumulator.figures()
@@ -162,7 +143,7 @@ def recording(run: Run, wait: str = "") -> str:
 
 
 def verdict(outcome: dict[str, Any]) -> str:
-    """Faster, even or slower; same words or not, and why."""
+    """Return whether it was faster, even or slower, whether the words are the same, and why."""
     factor, fast = outcome["speedup"], figures_of(outcome["lanes"][1])
     if factor is None:
         speed, css, why = UNMEASURED, "", ""
@@ -174,12 +155,12 @@ def verdict(outcome: dict[str, Any]) -> str:
         speed, css = f"Speculation lost: TriForce ran at {factor:.2f} of plain decoding's speed", "tf-lose"
         why = " ".join((SLOWER_WHY.format(per_pass=fast.tokens_per_full_pass), costs(outcome)))
     if outcome["same"]:
-        words = (f'<p class="tf-same" id="same-words"><b>{esc(SAME)}</b> '
-                 f"{esc(f'{fmt.count(fast.tokens)} tokens, identical one by one.')}</p>")
+        words = (f'<p class="tf-same" id="same-words"><b>{SAME}</b> '
+                 f"{fmt.count(fast.tokens)} tokens, identical one by one.</p>")
     else:
         parts = outcome["difference"]
-        words = (f'<p class="tf-different" id="same-words"><b>{esc(DIFFERENT)}</b> '
-                 f'{esc(DIFFERENT_MORE.format(token=fmt.count(parts["token"])))} {esc(parts["why"])}</p>'
+        words = (f'<p class="tf-different" id="same-words"><b>{DIFFERENT}</b> '
+                 f'They part at token {fmt.count(parts["token"])}. {esc(parts["why"])}</p>'
                  f'<dl class="tf-parts"><dt>{esc(LANES[0])}</dt><dd>…{esc(parts["before"])}'
                  f'<mark>{esc(parts["plain"])}</mark></dd><dt>{esc(LANES[1])}</dt>'
                  f'<dd>…{esc(parts["before"])}<mark>{esc(parts["fast"])}</mark></dd></dl>')
@@ -189,7 +170,7 @@ def verdict(outcome: dict[str, Any]) -> str:
 
 
 def costs(outcome: dict[str, Any]) -> str:
-    """Where the time of the lane that lost went, if it was recorded."""
+    """Return where the time of the lane that lost went; "" where it was not recorded."""
     spent, plain = outcome["lanes"][1].get("round"), figures_of(outcome["lanes"][0]).tokens_per_second
     if not spent or not spent["verify"] or not plain:
         return ""
@@ -198,39 +179,38 @@ def costs(outcome: dict[str, Any]) -> str:
 
 
 def named(outcome: dict[str, Any]) -> dict[str, Any]:
-    """A race that an older version kept has two lanes without names."""
+    """Name the two lanes of a race that an older version kept without names."""
     known = {"same": outcome["same"], "speedup": outcome["speedup"]}
     lanes = [{"name": name} | known | lane for name, lane in zip(LANES, outcome["lanes"], strict=False)]
     return outcome | {"lanes": [*lanes, *outcome["lanes"][2:]]}
 
 
 def share(outcome: dict[str, Any], question: str) -> str:
-    """The race as files: an SVG that replays itself, and a picture that the browser makes of the still one."""
+    """Return the race as files: an SVG that replays itself, and a picture that the browser makes of the still one."""
     def address(animated: bool) -> str:
         drawn = svg(outcome, question, animated=animated).encode()
         return "data:image/svg+xml;base64," + base64.b64encode(drawn).decode("ascii")
 
-    return (f'<span class="tf-note">{esc(SHARE)}</span>'
-            f'<a class="tf-btn" download="race.svg" href="{address(True)}">{esc(SVG)}</a>'
-            f'<button type="button" class="tf-btn" data-picture="{address(False)}">{esc(PNG)}</button>')
+    return ('<span class="tf-note">Share</span>'
+            f'<a class="tf-btn" download="race.svg" href="{address(True)}">Animated SVG</a>'
+            f'<button type="button" class="tf-btn" data-picture="{address(False)}">PNG</button>')
 
 
 def replay(outcome: dict[str, Any], question: str, *, key: str, fresh: bool) -> str:
-    """The recorded race: verdict, two lanes with their times for the replay, figures of both."""
+    """Return the recorded race: verdict, lanes with their times for the replay, figures of each."""
     lanes, outcome = [], named(outcome)
     for recorded in outcome["lanes"]:
         figures = figures_of(recorded)
         marks = json.dumps(recorded["marks"], separators=(",", ":"))
-        detail = figures_line(figures)
         lanes.append(
             f'<section class="tf-lane" data-marks="{esc(marks)}" data-rate="{figures.tokens_per_second:.2f}">'
             f'<header><h3>{esc(recorded["name"])}</h3><span class="tf-lane-state">'
             f"<b>{fmt.rate(figures.tokens_per_second)}</b> {esc(RATE)}</span></header>"
             '<div class="tf-lane-bar"><span></span></div><div class="tf-lane-clock" aria-hidden="true"></div>'
             f'<div class="tf-lane-text tf-prose" tabindex="0">{markdown.render(recorded["text"])}</div>'
-            f'{detail}</section>')
-    again = f'<button type="button" class="tf-btn" data-replay="{esc(key)}">{esc(AGAIN)}</button>'
-    recorded_on = RECORDED.format(model=outcome["model"], dtype=outcome["dtype"], device=outcome["device"])
+            f"{figures_line(figures)}</section>")
+    again = f'<button type="button" class="tf-btn" data-replay="{esc(key)}">Play again</button>'
+    recorded_on = RECORDED.format(**outcome)
     return (f'<p class="tf-race-question">{esc(question)}</p>{verdict(outcome)}'
             f'<div class="tf-lanes tf-lanes-{len(lanes)}" data-race="{esc(key)}" data-fresh="{int(fresh)}">'
             f'{"".join(lanes)}</div>'
@@ -239,7 +219,7 @@ def replay(outcome: dict[str, Any], question: str, *, key: str, fresh: bool) -> 
 
 
 def board(run: Run | None, kept: dict[str, Any] | None, now: float, wait: str = "") -> str:
-    """What the race tab shows: a running race, its result, the last kept one, or nothing yet."""
+    """Return what the race tab shows: a running race, its result, the last kept one, or nothing yet."""
     if run is not None and not run.ended:
         return recording(run, wait)
     if run is not None and run.state == "done":
@@ -247,40 +227,51 @@ def board(run: Run | None, kept: dict[str, Any] | None, now: float, wait: str = 
     problem = ""
     if run is not None:
         problem = (card("error", "The race did not finish", run.error) if run.state == "failed"
-                   else card("info", RACE, STOPPED))
+                   else card("info", RACE, "The race was stopped."))
     if kept is not None:
         return problem + replay(kept, kept["question"], key="kept", fresh=False)
     return problem or '<p class="tf-note tf-pad">No race yet. It takes as long as two answers.</p>'
 
 
-@dataclass(frozen=True)
-class Race:
-    question: gr.Textbox
-    start: gr.Button
-    stop: gr.Button
-    third: gr.Dropdown
-    board: gr.HTML
-
-
-def build() -> Race:
-    block("race-help", f'<div class="tf-pad"><h2 class="tf-h">{esc(TITLE)}</h2>'
-          f'<p class="tf-note">{esc(HELP)}</p></div>')
+def build(services: Services, tabs: Tabs, tab_bar: gr.Tabs, race_button: gr.Button, asked: gr.blocks.Block) -> Outputs:
+    """Return the panels' components. race_button: below the chat, it shows the race's tab of ``tab_bar`` with the
+    question that is ``asked`` there."""
+    block("race-help", f'<div class="tf-pad"><h2 class="tf-h">{TITLE}</h2><p class="tf-note">{HELP}</p></div>')
     with gr.Row(equal_height=True, elem_id="race-form"):
-        question = gr.Textbox(label=QUESTION, lines=1, max_lines=4, elem_id="race-question", scale=5)
+        question = gr.Textbox(label="Question", lines=1, max_lines=4, elem_id="race-question", scale=5)
         start = gr.Button(START, variant="primary", elem_id="race-start", size="md", scale=0, min_width=130)
         stop = gr.Button(STOP, variant="stop", elem_id="race-stop", size="md", scale=0, min_width=90, visible=False)
-    third = gr.Dropdown(list(THIRD), value="", label="Third lane",
-                        info="Choose one, or type settings: gamma2=6, budget=512, ngram=off", allow_custom_value=True,
-                        elem_id="race-third")
+    third = gr.Dropdown(list(THIRD), value="", label="Third lane", allow_custom_value=True, elem_id="race-third",
+                        info="Choose one, or type settings: gamma2=6, budget=512, ngram=off")
     board = block("race-board", clicks=True, begin="tfWatchRace(element);")
-    return Race(question, start, stop, third, board)
+
+    def start_race(question: str, third: str | None, request: gr.Request) -> None:
+        view = tabs.get(request.session_hash)
+        safely(view, lambda: services.race(view, question, third or ""))
+
+    def race_now(question: str, request: gr.Request) -> tuple[Any, Any, str]:
+        """Race the typed question, or the conversation's last one; show the race only if there is one."""
+        view = tabs.get(request.session_hash)
+        answers = services.conversations.answers(view.conversation) if view.conversation else []
+        words = question.strip() or (answers[-1].question if answers else "")
+        started = safely(view, lambda: services.race(view, words))
+        return (gr.Tabs(selected="race") if started else gr.skip(), words or gr.skip(), "" if started else question)
+
+    def stop_race(request: gr.Request) -> None:
+        services.stop(tabs.get(request.session_hash))
+
+    for event in (start.click, question.submit):
+        event(start_race, [question, third], None, queue=False, **PRIVATE)
+    race_button.click(race_now, [asked], [tab_bar, question, asked], queue=False, **PRIVATE)
+    stop.click(stop_race, None, None, queue=False, **PRIVATE)
+    return {"race_board": board, "race_stop": stop}
 
 
 def panels(services: Services) -> list[Panel]:
     runs = services.runs
 
     def wait(run: Run | None) -> str:
-        return wait_line(services.queue.ahead(run)) if run and run.state == "queued" else ""
+        return fmt.wait_line(services.queue.ahead(run)) if run and run.state == "queued" else ""
 
     def draw(view: TabView) -> str:
         run = runs.race_of(view.document)
@@ -292,7 +283,7 @@ def panels(services: Services) -> list[Panel]:
         run = runs.race_of(view.document)
         return view.document, run and run.version[:-1]
 
-    def told(view: TabView) -> object:
+    def news(view: TabView) -> object:
         run = runs.race_of(view.document)
         return run and (run.version, wait(run))
 
@@ -304,17 +295,4 @@ def panels(services: Services) -> list[Panel]:
         shown, stopping = stop_state(view)
         return gr.update(visible=shown, interactive=not stopping, value=STOPPING if stopping else STOP)
 
-    return [Panel("race_board", key, draw, 0.15, told, "words"), Panel("race_stop", stop_state, draw_stop)]
-
-
-def wire(services: Services, tabs: Tabs, lanes: Race) -> None:
-    def start(question: str, third: str | None, request: gr.Request) -> None:
-        view = tabs.get(request.session_hash)
-        safely(view, lambda: services.race(view, question, third or ""))
-
-    def stop(request: gr.Request) -> None:
-        services.stop(tabs.get(request.session_hash))
-
-    for event in (lanes.start.click, lanes.question.submit):
-        event(start, [lanes.question, lanes.third], None, queue=False, **PRIVATE)
-    lanes.stop.click(stop, None, None, queue=False, **PRIVATE)
+    return [Panel("race_board", key, draw, 0.15, news, "words"), Panel("race_stop", stop_state, draw_stop)]

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import gradio as gr
 
-from .chat import COPIED, READ_SILENT
+from . import reader
+from .chat import COPIED, READ_ALOUD, READ_SILENT
+from .formatting import PAGE, PAGE_OF
 from .html import COPY
 from .library import DROP_ANYWHERE, DROP_HELP, DROP_HERE, DROP_OTHER
-from .page_names import STRIP_PAGE, STRIP_PAGE_OF
 from .provenance import STAGES, TRACE_WORDS
-from .reader import FIND_BROKEN, LINK, LINKED, PAGE_BROKEN, PAGE_EMPTY
-from .transcript import READ_ALOUD
 
 ASSETS = Path(__file__).resolve().parents[1] / "assets"  # of ui/
 SANS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "sans-serif")
@@ -26,7 +25,7 @@ MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
 
 
 def theme() -> gr.themes.Base:
-    """No web fonts; flat surfaces; the variables of style.css wherever Gradio asks for a colour."""
+    """Return a theme without web fonts, with flat surfaces and the variables of style.css for Gradio's colours."""
     made = gr.themes.Base(font=list(SANS), font_mono=list(MONO), radius_size=gr.themes.sizes.radius_md,
                           text_size=gr.themes.sizes.text_md, spacing_size=gr.themes.sizes.spacing_md)
     surfaces = {
@@ -66,19 +65,15 @@ def theme() -> gr.themes.Base:
 
 
 def files() -> dict[str, str]:
-    """Our style sheet and script (keys, panes, copy, replay) by name, with the few words that they show.
+    """Return our style sheet and script (keys, panes, copy, replay) by name, with the few words that they show.
 
     Not through ``css=``: Gradio would put its container's class before every selector, also before ``body``."""
-    words = json.dumps({"copy": COPY, "copied": COPIED,
-                        "readAloud": READ_ALOUD, "readSilent": READ_SILENT,
-                        "page": STRIP_PAGE,
-                        "pageOf": STRIP_PAGE_OF,
-                        "trace": {**TRACE_WORDS, "stages": STAGES},
-                        "pageEmpty": PAGE_EMPTY, "pageBroken": PAGE_BROKEN,
-                        "findBroken": FIND_BROKEN,
-                        "linked": LINKED, "link": LINK,
-                        "drop": {"label": f"{DROP_HERE} {DROP_HELP}".replace("\n", " "),
-                                 "here": DROP_ANYWHERE, "other": DROP_OTHER}})
+    words = json.dumps({
+        "copy": COPY, "copied": COPIED, "readAloud": READ_ALOUD, "readSilent": READ_SILENT, "page": PAGE,
+        "pageOf": PAGE_OF, "trace": {**TRACE_WORDS, "stages": STAGES}, "pageEmpty": reader.PAGE_EMPTY,
+        "pageBroken": reader.PAGE_BROKEN, "findBroken": reader.FIND_BROKEN, "linked": reader.LINKED,
+        "link": reader.LINK,
+        "drop": {"label": f"{DROP_HERE} {DROP_HELP}".replace("\n", " "), "here": DROP_ANYWHERE, "other": DROP_OTHER}})
     drop = json.dumps(f"{DROP_HERE}\n{DROP_HELP}").replace("\\n", "\\A ")
     script, style = ("\n".join((ASSETS / name).read_text(encoding="utf-8") for name in names)
                      for names in (SCRIPTS, STYLES))
@@ -86,7 +81,7 @@ def files() -> dict[str, str]:
 
 
 def head(address: Callable[[str], str]) -> str:
-    """What goes into the page's head. address: of one of ``files``.
+    """Return what goes into the page's head. address: of one of ``files``.
 
     Gradio's own script would put all of it into the head a second time, so it is taken from the page's description
     as soon as that has been read."""

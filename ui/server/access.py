@@ -1,4 +1,4 @@
-"""Who may use what: Gradio's login covers but some of its own routes and none of ours. And what guessing costs.
+"""Access: Gradio's login covers but some of its own routes and none of ours. And what guessing costs.
 
 On this machine alone nobody is asked. Once there are users or keys, a request needs a key (``Authorization: Bearer``)
 or the cookie of a page that has logged in. Comparisons take the same time whatever they find.
@@ -24,11 +24,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from triforce_core import ConfigError
 
-from .bodies import Bodies
+from .guard import Bodies
 
 NEEDS_KEY = "This needs an API key (Authorization: Bearer ...) or the cookie of a page that has logged in."
-KEYS_ALLOWED = "one key per line, at least 20 characters long (for example from: openssl rand -hex 24)"
-
 KEY_VARIABLE = "TRIFORCE_API_KEY"
 SHORTEST_KEY = 20
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 8.0  # seconds before a login is looked at, after one and after many failures
@@ -94,7 +92,7 @@ class Access:
         return f"access-token-unsecure-{self._page.cookie_id}"
 
     async def login(self, user: str, password: str) -> str | None:
-        """A token for the cookie, or None."""
+        """Return a token for the cookie, or None."""
         if not await self._logins.attempt(lambda: self._knows(user, password), user):
             return None
         token = secrets.token_urlsafe(32)
@@ -102,7 +100,7 @@ class Access:
         return token
 
     def logout(self, connection: HTTPConnection) -> None:
-        """Of everywhere where the same user has logged in."""
+        """Log the user out, everywhere."""
         tokens = self._page.tokens
         user = tokens.get(connection.cookies.get(self.cookie))
         for token in [token for token, its in tokens.items() if its == user]:
@@ -148,7 +146,7 @@ class Door:
 
 
 def behind(access: Access, routes: Sequence[BaseRoute]) -> list[BaseRoute]:
-    """The routes at the same addresses, behind the door; who has come in sends text that is text."""
+    """Return the routes at the same addresses, behind the door; who has come in sends text that is text."""
     made: list[BaseRoute] = []
     for route in routes:
         if isinstance(route, Mount):
@@ -161,7 +159,7 @@ def behind(access: Access, routes: Sequence[BaseRoute]) -> list[BaseRoute]:
 
 
 def login_routes(access: Access) -> list[Route]:
-    """In the place of Gradio's, whose cookie goes along with requests from other sites' pages."""
+    """Return login and logout in the place of Gradio's, whose cookie goes along with other sites' requests."""
     async def login(request: Request) -> Response:
         async with request.form(max_files=0, max_fields=8) as form:
             user, password = (value if isinstance(value := form.get(name), str) else ""
@@ -184,17 +182,32 @@ def login_routes(access: Access) -> list[Route]:
 
 
 def read_keys(path: Path | None) -> tuple[str, ...]:
-    """The keys of a file, one a line, and of the environment. Raises ConfigError."""
+    """Return the keys of a file, one a line, and of the environment. Raises ConfigError."""
+    allowed = "one key per line, at least 20 characters long (for example from: openssl rand -hex 24)"
     found = [os.environ[KEY_VARIABLE]] if os.environ.get(KEY_VARIABLE) else []
     if path is not None:
-        try:
-            lines = path.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path} cannot be read", allowed=KEYS_ALLOWED) from error
-        in_file = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+        in_file = [line for line in map(str.strip, _lines(path, allowed)) if line]
         if not in_file:
-            raise ConfigError(f"{path} has no key", allowed=KEYS_ALLOWED)
+            raise ConfigError(f"{path} has no key", allowed=allowed)
         found += in_file
     if any(len(key) < SHORTEST_KEY for key in found):
-        raise ConfigError(f"An API key is shorter than {SHORTEST_KEY} characters", allowed=KEYS_ALLOWED)
+        raise ConfigError(f"An API key is shorter than {SHORTEST_KEY} characters", allowed=allowed)
     return tuple(found)
+
+
+def read_users(path: Path) -> dict[str, str]:
+    """Return user -> password from an --auth-file. Raises ConfigError."""
+    allowed = "one user:password per line, the password at least 8 characters long"
+    users = dict(line.strip().split(":", 1) for line in _lines(path, allowed) if ":" in line)
+    users = {user: password for user, password in users.items() if user and len(password) >= 8}
+    if not users:
+        raise ConfigError(f"{path} has no usable line", allowed=allowed)
+    return users
+
+
+def _lines(path: Path, allowed: str) -> list[str]:
+    """Return the lines of a file that are no comments. Raises ConfigError."""
+    try:
+        return [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read", allowed=allowed) from error

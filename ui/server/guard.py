@@ -1,4 +1,4 @@
-"""What stands before everything else: host names, pages of other origins, response headers.
+"""The guard before everything else: host names, pages of other origins, response headers; and bodies of requests.
 
 Localhost is no boundary for a browser: any web page, of another port too, may send requests to it, and a name that
 suddenly resolves to 127.0.0.1 (DNS rebinding) may even read the answers. So a browser has to come from this very page,
@@ -9,23 +9,18 @@ so streams pass through untouched.
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
-from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping, Sequence
-from pathlib import Path
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
 import psutil
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from triforce_core import ConfigError
 
-AUTH_FILE_ALLOWED = "one user:password per line, the password at least 8 characters long"
-ORIGINS_ALLOWED = "scheme, host and port as a browser's address bar begins, such as http://localhost:5173"
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 API = ("/v1/", "/metrics", "/healthz")  # what pages of an allowed origin may ask for
 POLICY = "; ".join((
@@ -38,6 +33,15 @@ POLICY = "; ".join((
 HEADERS = ((b"content-security-policy", POLICY.encode()), (b"x-content-type-options", b"nosniff"),
            (b"referrer-policy", b"no-referrer"), (b"cross-origin-resource-policy", b"same-origin"))
 
+MOST = 64 << 20  # bytes: a document may come along as text
+DEEPEST = 200  # brackets in each other
+_CHARSET = re.compile(r"charset(?!\s*=\s*\"?utf-?8\"?\s*(?:;|$))")
+_FORMS = ("multipart/", "application/x-www-form-urlencoded")
+_PAIR = rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_ESCAPE = re.compile(rb"(?P<half>(?!" + _PAIR + rb")\\u[dD][89a-fA-F][0-9a-fA-F]{2})|" + _PAIR + rb"|\\.", re.DOTALL)
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_BRACKETS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
+
 
 class Guard:
     """ASGI middleware: 400 for a foreign Host, 403 for what another origin's page sends, on every method and route.
@@ -45,8 +49,7 @@ class Guard:
     origins: of other pages that may use the API nevertheless, with a key of their own; they get CORS headers, nobody
     else does."""
 
-    def __init__(self, app: Callable[..., Awaitable[None]], hosts: Collection[str] = LOOPBACK,
-                 origins: Collection[str] = ()) -> None:
+    def __init__(self, app: ASGIApp, hosts: Collection[str] = LOOPBACK, origins: Collection[str] = ()) -> None:
         self._app, self._hosts = app, frozenset(host.lower() for host in hosts)
         self._origins = frozenset(origins)
 
@@ -78,9 +81,9 @@ class Guard:
         await self._app(scope, receive, with_headers)
 
 
-def _foreign(scope: Scope, headers: MutableMapping[bytes, str]) -> bool:
-    """Sent by another origin's page. Browsers say so in Sec-Fetch-Site or, where they leave that out, in Origin (what
-    they fetch and post) or Referer (what they load). Following a link to the page itself is no such thing."""
+def _foreign(scope: Scope, headers: Mapping[bytes, str]) -> bool:
+    """Return whether another origin's page sent it. Browsers say so in Sec-Fetch-Site or, where they leave that out, in
+    Origin (what they fetch and post) or Referer (what they load). A link to the page itself may be followed."""
     link = scope["type"] == "http" and scope["method"] in ("GET", "HEAD") and scope["path"] == "/"
     site = headers.get(b"sec-fetch-site")
     if site is not None:
@@ -93,7 +96,7 @@ def _foreign(scope: Scope, headers: MutableMapping[bytes, str]) -> bool:
 
 def _site(url: str) -> str | None:
     """'http://LOCALHOST:80/x' -> 'localhost'; None for what is no address. The scheme is left out: where another
-    server in front of this one speaks TLS, this one is not told."""
+    server in front of this one speaks TLS, this one does not hear of it."""
     try:
         parts = urlsplit(url.strip().lower())
         port = None if parts.port in (80, 443) else parts.port
@@ -105,7 +108,7 @@ def _site(url: str) -> str | None:
 
 
 def _cors(origin: str) -> dict[bytes, bytes]:
-    """No credentials: a page of another origin brings a key, never this page's login."""
+    """Return CORS headers without credentials: a page of another origin brings a key, never this page's login."""
     return {b"access-control-allow-origin": origin.encode("latin-1"), b"vary": b"Origin",
             b"access-control-allow-methods": b"GET, POST, DELETE",
             b"access-control-allow-headers": b"authorization, *", b"access-control-max-age": b"600",
@@ -130,7 +133,7 @@ def is_loopback(host: str) -> bool:
 
 
 def allowed_hosts(host: str, more: Collection[str] = ()) -> set[str]:
-    """Names under which this server may be asked for: loopback, those given, and off loopback our own addresses."""
+    """Return names under which this server may be asked for: loopback, those given, off loopback our own addresses."""
     names = {*LOOPBACK, *more, host}
     if not is_loopback(host):
         names |= {socket.gethostname(), socket.getfqdn()}
@@ -139,26 +142,14 @@ def allowed_hosts(host: str, more: Collection[str] = ()) -> set[str]:
     return {name.lower() for name in names}
 
 
-def read_users(path: Path) -> dict[str, str]:
-    """user -> password from an --auth-file. Raises ConfigError."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read", allowed=AUTH_FILE_ALLOWED) from error
-    users = dict(line.strip().split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
-    users = {user: password for user, password in users.items() if user and len(password) >= 8}
-    if not users:
-        raise ConfigError(f"{path} has no usable line", allowed=AUTH_FILE_ALLOWED)
-    return users
-
-
 def read_origins(given: Sequence[str]) -> tuple[str, ...]:
-    """As browsers write them. Raises ConfigError."""
+    """Return origins as browsers write them. Raises ConfigError."""
     for origin in given:
         parts = urlsplit(origin)
         whole = f"{parts.scheme}://{parts.netloc}"
         if parts.scheme not in ("http", "https") or _site(origin) is None or "@" in origin or origin != whole:
-            raise ConfigError(f"--allow-origin is {origin!r}", allowed=ORIGINS_ALLOWED)
+            raise ConfigError(f"--allow-origin is {origin!r}", allowed="scheme, host and port as a browser's "
+                              "address bar begins, such as http://localhost:5173")
     return tuple(origin.lower() for origin in given)
 
 
@@ -172,3 +163,79 @@ async def _answer(send: Send, status: int, body: bytes, headers: Mapping[bytes, 
     kind = [(b"content-type", b"text/plain; charset=utf-8")] if body else []
     await send({"type": "http.response.start", "status": status, "headers": [*kind, *headers.items()]})
     await send({"type": "http.response.body", "body": body})
+
+
+class Bodies:
+    """ASGI middleware: 400 and 413, in OpenAI's form, for a body that nobody could parse; others keep their length.
+
+    JSON may spell half a surrogate pair, which no database, tokenizer or answer can hold: it arrives as U+FFFD.
+    Python's parser also takes UTF-16, and bytes that are half a pair; RFC 8259 does not, and nor does this. A form may
+    choose an encoding that spells such halves, too: forms are UTF-8."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        kinds = [value.decode("latin-1").lower() for name, value in scope.get("headers", ()) if name == b"content-type"]
+        form = any(kind.startswith(_FORMS) for kind in kinds)
+        if form and any(_CHARSET.search(kind) for kind in kinds):
+            await self._refuse(400, "invalid_form", "The form is in another encoding than UTF-8.", scope, receive, send)
+            return
+        if form or scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        parts, size, more = [], 0, True
+        while more:
+            message = await receive()
+            if message["type"] != "http.request":
+                return  # hung up: nobody waits for an answer
+            parts.append(message.get("body", b""))
+            size, more = size + len(parts[-1]), message.get("more_body", False)
+            if size > MOST:
+                words = f"The request is larger than {MOST >> 20} MB. Upload the document with /v1/files."
+                await self._refuse(413, "request_too_large", words, scope, receive, send)
+                return
+        body = b"".join(parts)
+        if not _is_text(body) or _depth(body) > DEEPEST:
+            words = f"The body is not JSON in UTF-8, or has more than {DEEPEST} brackets in each other."
+            await self._refuse(400, "invalid_json", words, scope, receive, send)
+            return
+        read: list[Message] = [{"type": "http.request", "body": whole(body), "more_body": False}]
+
+        async def once() -> Message:
+            return read.pop() if read else await receive()
+
+        await self._app(scope, once, send)
+
+    async def _refuse(self, status: int, code: str, words: str, *asgi: Any) -> None:
+        error = {"message": words, "type": "invalid_request_error", "param": None, "code": code}
+        await JSONResponse({"error": error}, status)(*asgi)
+
+
+def whole(body: bytes) -> bytes:
+    """Return the same JSON with \\ufffd for each escape that is half a surrogate pair."""
+    if not _SURROGATE.search(body):
+        return body
+    return _ESCAPE.sub(lambda found: b"\\ufffd" if found["half"] else found[0], body)
+
+
+def _is_text(body: bytes) -> bool:
+    try:
+        body.decode()
+    except ValueError:
+        return False
+    return b"\0" not in body
+
+
+def _depth(body: bytes) -> int:
+    """Return how many brackets stand in each other; strings do not count."""
+    if body.count(b"[") + body.count(b"{") <= DEEPEST:
+        return 0
+    depth = deepest = 0
+    for found in _BRACKETS.finditer(body):
+        if found[0] in (b"[", b"{"):
+            depth += 1
+            deepest = max(deepest, depth)
+        elif found[0] in (b"]", b"}"):
+            depth -= 1
+    return deepest

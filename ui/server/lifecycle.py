@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
 import socket
 import sys
 import threading
+import time
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import uvicorn
+from starlette.types import ASGIApp
 
 from triforce_core import HANDBOOK, ConfigError, EngineConfig, read_document
 
@@ -22,20 +27,16 @@ from ..app.models import model_is_open
 from ..app.services import Services
 from ..app.settings import ENGINE_SETTINGS
 from ..page.html import SENDS_TO
-from .access import Access, Door, login_routes, read_keys
-from .bodies import Bodies
-from .connections import PORT_BUSY, PORT_REMEDY, Server
-from .guard import Guard, allowed_hosts, is_loopback, read_origins, read_users
-
-RUNNING = "TriForce Chat is running at {url}\nStop with Ctrl+C."
-NOT_LOADED = "The model could not be loaded: {why}"
-
+from .access import Access, Door, login_routes, read_keys, read_users
+from .guard import Bodies, Guard, allowed_hosts, is_loopback, read_origins
 
 if TYPE_CHECKING:
     import gradio as gr
     from starlette.requests import Request
     from starlette.responses import Response
 
+PORT_BUSY = "Port {port} is in use"
+PORT_REMEDY = "Choose another with --port, or leave --port out to take the next free one."
 MODELS_ELSEWHERE = {  # --engine -> why no model of this machine can be loaded
     "remote": ("The server named on the command line answers, with a model of its own: models on this machine have no "
                "part in it. To use them, start the app without --engine remote."),
@@ -46,6 +47,7 @@ OF_THE_LOGIN = ("/", "/favicon.ico", "/robots.txt", "/manifest.json", "/theme.cs
                 "/static/", "/svelte/")
 # Gradio would keep 10,000 events, and load pandas to sum them up after each.
 NO_STATISTICS = {"GRADIO_ANALYTICS_MAX_EVENTS": "1", "GRADIO_ANALYTICS_CACHE_FREQUENCY": str(10**12)}
+MOST_CONNECTIONS = 400  # and as many requests; uvicorn answers 503 to more. A tab has three.
 LEAVE_WITHIN = 4.0  # seconds from the signal to the end, whatever hangs
 
 
@@ -84,10 +86,10 @@ def serve(arguments: Arguments, make_engine: Callable[[EngineConfig], Any] | Non
         page, url = launch(services, folders, host=arguments.host, port=port, access=access,
                            allow_host=arguments.allow_host, allow_origin=origins)
         hold.announce(url)
-        print(RUNNING.format(url=url), flush=True)
+        print(f"TriForce Chat is running at {url}\nStop with Ctrl+C.", flush=True)
         if services.sends_to:
             print(SENDS_TO.format(url=services.sends_to), flush=True)
-        services.queue.not_loaded = _told_in_the_terminal
+        services.queue.not_loaded = _print_not_loaded
         for problem in services.start(arguments.files, HANDBOOK):  # only now: the engine must not slow the page's start
             print(problem, file=sys.stderr)
         if not services.sends_to:  # nothing goes to a server unless somebody asks
@@ -120,8 +122,8 @@ def make_services(arguments: Arguments, folders: places.Folders,
 
 def launch(services: Services, folders: places.Folders, *, host: str, port: int, access: Access | None = None,
            allow_host: tuple[str, ...] = (), allow_origin: tuple[str, ...] = ()) -> tuple[gr.Blocks, str]:
-    """Open the page (in a thread of its own); returns it and its address. The environment must be quiet by now. Raises
-    ConfigError.
+    """Open the page (in a thread of its own) and return it with its address. The environment must be quiet by now.
+    Raises ConfigError.
 
     The server is ours and Gradio's app a part of it, so that the guard stands before everything that answers."""
     import gradio as gr
@@ -129,9 +131,7 @@ def launch(services: Services, folders: places.Folders, *, host: str, port: int,
     from starlette.middleware import Middleware
 
     from ..page import layout, theme
-    from ..page.gradio_sessions import Sessions
-    from .assets import Assets
-    from .routes import own_routes
+    from .routes import Assets, own_routes
 
     access = access or Access()
     page = layout.build(services, secret=places.secret(folders))
@@ -146,12 +146,12 @@ def launch(services: Services, folders: places.Folders, *, host: str, port: int,
         max_file_size=MAX_UPLOAD_BYTES, footer_links=[], run_history=False, enable_monitoring=False, ssr_mode=False,
         pwa=False, mcp_server=False, auth=_nobody if access.users else None, theme=theme.theme(),
         head=theme.head(assets.address), favicon_path=str(theme.ASSETS / "logo.svg"), app_kwargs={
-            "openapi_url": None, "exception_handlers": {OSError: _told_of_the_disk},
+            "openapi_url": None, "exception_handlers": {OSError: _disk_full},
             "middleware": [Middleware(Door, access=access.of_the_page, open_to_all=OF_THE_LOGIN), Middleware(Bodies)]})
     page.app = app.routes[-1].app  # type: ignore[attr-defined]  # as page.launch sets it, and page.close wants it
     page.has_launched = True  # as page.launch does; else Gradio's own look at paths is off
     access.guards(page.app)
-    Sessions(page).keep_nothing()
+    layout.Sessions(page).keep_nothing()
     server = Server(Guard(app, allowed_hosts(host, allow_host), allow_origin), host, port)
     page.server = server  # type: ignore[assignment]
     server.start()
@@ -159,18 +159,18 @@ def launch(services: Services, folders: places.Folders, *, host: str, port: int,
     return page, f"http://{shown}:{port}/"
 
 
-def _told_in_the_terminal(why: str) -> None:
-    """The page says it, too, but perhaps nobody looks at it."""
-    print(NOT_LOADED.format(why=" ".join(why.split())), file=sys.stderr, flush=True)
+def _print_not_loaded(why: str) -> None:
+    """Say it in the terminal; the page says it, too, but perhaps nobody looks at it."""
+    print(f"The model could not be loaded: {' '.join(why.split())}", file=sys.stderr, flush=True)
 
 
 def _nobody(user: str, password: str) -> bool:
-    """Of Gradio's login only the form is used."""
+    """Refuse: of Gradio's login only the form is used."""
     return False
 
 
-def _told_of_the_disk(request: Request, error: OSError) -> Response:
-    """An upload that the disk has no room for: Gradio shows the page these words."""
+def _disk_full(request: Request, error: OSError) -> Response:
+    """Answer an upload that the disk has no room for; Gradio shows these words."""
     from starlette.responses import PlainTextResponse
 
     if error.errno not in places.FULL:
@@ -179,23 +179,20 @@ def _told_of_the_disk(request: Request, error: OSError) -> Response:
 
 
 def quiet_environment(uploads: Path) -> None:
-    """Before Gradio is imported: no analytics, no version check, uploads in our own private folder."""
+    """Set the environment before Gradio is imported: no analytics, no version check, uploads in our private folder."""
     os.environ.update(GRADIO_ANALYTICS_ENABLED="False", HF_HUB_DISABLE_TELEMETRY="1", DO_NOT_TRACK="1",
                       MPLBACKEND="agg",  # or Gradio's first event tries them all, half a second, where there are any
                       GRADIO_TEMP_DIR=str(uploads), **NO_STATISTICS)
 
 
 def free_port(host: str, wanted: int | None) -> int:
-    """The wanted port, or the first free one from the default on. Raises ConfigError (busy, or none free)."""
-    if wanted is not None:
-        if not _is_free(host, wanted):
-            raise ConfigError(PORT_BUSY.format(port=wanted), remedy=PORT_REMEDY)
-        return wanted
+    """Return the wanted port, or the first free one from the default on. Raises ConfigError (busy, or none free)."""
     last = DEFAULT_PORT + PORTS_TRIED
-    for port in range(DEFAULT_PORT, last):
+    for port in range(DEFAULT_PORT, last) if wanted is None else (wanted,):
         if _is_free(host, port):
             return port
-    raise ConfigError(f"No free port between {DEFAULT_PORT} and {last}", remedy=PORT_REMEDY)
+    raise ConfigError(PORT_BUSY.format(port=wanted) if wanted else f"No free port between {DEFAULT_PORT} and {last}",
+                      remedy=PORT_REMEDY)
 
 
 def has_display() -> bool:
@@ -218,7 +215,7 @@ def _is_free(host: str, port: int) -> bool:
 
 
 def _leaver(leave: threading.Event) -> Callable[..., None]:
-    """First signal: leave in order. Second: now."""
+    """Return a handler that leaves in order at the first signal, at once at the second."""
     def on_signal(number: int, frame: object) -> None:
         if leave.is_set():
             os._exit(128 + number)
@@ -228,7 +225,33 @@ def _leaver(leave: threading.Event) -> Callable[..., None]:
 
 
 def _end_in_time() -> None:
-    """Whatever hangs on the way out, the process is gone in time."""
+    """End the process in time, whatever hangs on the way out."""
     timer = threading.Timer(LEAVE_WITHIN, os._exit, (0,))
     timer.daemon = True
     timer.start()
+
+
+class Server(uvicorn.Server):
+    """uvicorn in a thread of its own, with our limits; it closes a connection that is idle for five seconds."""
+
+    def __init__(self, app: ASGIApp, host: str, port: int) -> None:
+        super().__init__(uvicorn.Config(
+            app, host=host, port=port, log_level="warning", http="h11", ws="none", server_header=False,
+            limit_concurrency=MOST_CONNECTIONS, timeout_graceful_shutdown=1))
+        self._thread = threading.Thread(target=self._run, name="server", daemon=True)
+
+    def start(self) -> None:
+        """Return when it listens. Raises ConfigError where it cannot."""
+        self._thread.start()
+        while not self.started and self._thread.is_alive():
+            time.sleep(0.01)
+        if not self.started:
+            raise ConfigError(PORT_BUSY.format(port=self.config.port), remedy=PORT_REMEDY)
+
+    def close(self) -> None:
+        self.should_exit = True
+        self._thread.join(5.0)
+
+    def _run(self) -> None:
+        with contextlib.suppress(SystemExit):  # uvicorn has logged why it does not listen
+            self.run()

@@ -17,14 +17,14 @@ from little_books import read_quickly, wait_for, write_book
 
 from tests.remote.small_server import SmallServer
 from triforce_core import EngineConfig, RemoteEngine, TriForceError
-from ui.api.models import Models
+from ui.api.chat import Models
 from ui.api.problems import Problem
 from ui.app import folders
 from ui.app.services import Services
 from ui.app.tab_view import TabView
 from ui.page import chat as welcome_view
-from ui.page import engine as engine_status_view
 from ui.page import figures as charts
+from ui.page import settings as engine_status_view
 from ui.page import strip
 from ui.page.layout import _bar
 
@@ -99,7 +99,7 @@ def test_what_is_not_reported_is_shown_as_not_available(remote: Services, tmp_pa
                                 reported=False)
     assert strip.STRIP_REMOTE in drawn
     engine = engine_status_view.engine_section("ready", remote.queue.model, None, None, 0, False)
-    assert "leave this machine" in engine and "0 B" not in engine and engine_status_view.DRAFT not in engine
+    assert "leave this machine" in engine and "0 B" not in engine and "Draft" not in engine
     with pytest.raises(TriForceError, match="race"):
         remote.race(view, "How many?")
 

@@ -13,9 +13,9 @@ from triforce_core import EngineConfig, TriForceError
 from ui.app.context_budget import Part, Weighing
 from ui.app.services import NEW_TALK, Services
 from ui.app.tab_view import TabView
-from ui.page import citations, document_head, together
+from ui.page import document_head, markdown, page_choice
 from ui.page.export import exported
-from ui.page.together import DROP_MORE, ROOM_UNKNOWN
+from ui.page.page_choice import DROP_MORE, ROOM_UNKNOWN
 
 
 @pytest.fixture
@@ -76,9 +76,9 @@ def test_they_are_read_and_asked_about(services: Services, two, script) -> None:
     wait_for(lambda: services.phase(services.library.get(two[0])) == "ready")
     asked(services, view, "First?")
     alone = services.queue.opened[two[0]].tokens
-    together.begin(services, view)
+    page_choice.actions(services)["together"](view, {})
     assert view.picking == (two[0],)
-    together.pick(view, two[1])
+    page_choice.actions(services)["pick"](view, {"document": two[1]})
     services.read_together(view)
     assert view.conversation is None and view.notice[1] == NEW_TALK and "2 documents" in view.notice[2]
     assert len(services.conversations.of(two[0])) == 1
@@ -89,13 +89,13 @@ def test_they_are_read_and_asked_about(services: Services, two, script) -> None:
     wait_for(lambda: services.conversations.answer(run.id).state == "done")  # kept a moment after it ended
     shares = services.conversations.answers(view.conversation)[0].result["page_shares"]
     assert len(shares) == 9
-    html = citations.Citations(services.finders).render(script.answer, services.library.document(view.document),
+    html = markdown.Citations(services.finders).render(script.answer, services.library.document(view.document),
                                                         view.document)
     chips = [part.split(">")[1].split("<")[0] for part in html.split('class="tf-cite"')[1:]]
     assert chips == ["Lighthouse, p. 2", "Harbour letters, p. 2"] and 'data-page="7"' in html
     *_, content = exported(services, view.conversation, "md")
     assert "Harbour letters + Lighthouse" in content
-    together.begin(services, view)
+    page_choice.actions(services)["together"](view, {})
     assert view.picking == two  # what it is made of
 
 
@@ -111,9 +111,9 @@ def test_weighing_says_what_to_leave_out(services: Services, two) -> None:
     parts = tuple(Part(name, tokens) for name, tokens in (("A", 500), ("B", 300), ("C", 100)))
     over = Weighing(parts, 650, 50)
     assert over.over == 250 and [part.title for part in over.enough] == ["B", "A"]
-    assert "Without “B” it would fit." in together.verdict(over)
-    assert DROP_MORE in together.verdict(Weighing(parts, 300, 0))
-    assert "tf-good" in together.verdict(Weighing(parts, 900, 0)) and not Weighing(parts, 900, 0).enough
+    assert "Without “B” it would fit." in page_choice.verdict(over)
+    assert DROP_MORE in page_choice.verdict(Weighing(parts, 300, 0))
+    assert "tf-good" in page_choice.verdict(Weighing(parts, 900, 0)) and not Weighing(parts, 900, 0).enough
 
 
 def test_what_fits_is_what_was_counted_last(services: Services, two, tmp_path) -> None:
@@ -132,7 +132,7 @@ def test_what_fits_is_what_was_counted_last(services: Services, two, tmp_path) -
 
 def test_nothing_is_too_much_before_a_model_is_loaded(services: Services, two, monkeypatch) -> None:
     monkeypatch.setattr(services.queue, "model", None)
-    drawn = together.chosen(services.collection.weigh(two))
+    drawn = page_choice.picked_budget(services.collection.weigh(two))
     assert ROOM_UNKNOWN in drawn and "tf-bad" not in drawn and "tf-budget" not in drawn
 
 
@@ -149,7 +149,7 @@ def test_too_much_together_offers_those_that_fit_whole(services: Services, two) 
     view.notice = ("info", NEW_TALK, "")
     (card,) = [panel for panel in document_head.panels(services) if panel.name == "notice"]
     assert card.key(view) == (None, "", "", 0) and card.draw(view) == ""  # nothing is read together yet
-    together.begin(services, view)
+    page_choice.actions(services)["together"](view, {})
     assert services.choosing(view) is None  # one box at a time: Escape closes what was opened last
     view.picking = None
     assert services.collection.suggestion(entry) == ((1, 5),)  # the first one whole, not a part of the second
@@ -187,7 +187,7 @@ def test_a_part_that_reads_otherwise_changes_them_too(services: Services, two) -
 
 def test_an_answer_names_pages_of_several_words() -> None:
     labels = ["Moby Dick, 8", "Moby Dick, 85", "Moby"]
-    named = citations.named_page
+    named = markdown.named_page
     assert named(" [p. Moby Dick, 85].", labels) == "Moby Dick, 85"
     assert named(" (page Moby Dick, 8)", labels) == "Moby Dick, 8"
     assert named(" [p. 85].", labels) == "85" and named(" [p. Moby].", labels) == "Moby"

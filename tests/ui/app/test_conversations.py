@@ -24,7 +24,6 @@ from ui.app.tab_view import LISTED, TabView
 from ui.page import chat, export
 from ui.page import conversations as talks_panel
 from ui.page import figures as figures_panel
-from ui.page import instructions as panel
 from ui.page import library as library_panel
 from ui.page import strip as strip_panel
 from ui.page.export import exported
@@ -304,6 +303,6 @@ def test_instructions_are_never_dropped_silently(services: Services, tmp_path: P
     with pytest.raises(TriForceError, match="Remove them"):
         services.ask(view, "How many?")
     assert view.conversation is None, "no conversation is left behind"
-    services.instructions.keep(view, panel.wanted(services, "Be brief."))
+    services.instructions.keep(view, talks_panel.wanted(services, "Be brief."))
     run = asked(services, view, "How many?")
     assert run.state == "done"

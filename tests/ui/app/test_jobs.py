@@ -19,7 +19,7 @@ from ui.app.engine_holder import FIRST_LIMIT, HUNG_AFTER, LEAST_LIMIT, LIMIT, ST
 from ui.app.jobs import SHORT, Job, JobKind, Selection, in_order
 from ui.app.services import DOCUMENT_DELETED, Services
 from ui.app.tab_view import TabView
-from ui.page import chat, wait_line
+from ui.page import chat, formatting
 
 
 def job(kind: JobKind, name: str, short: bool = False) -> Job:
@@ -109,10 +109,10 @@ def test_they_are_answered_in_their_order(services: Services, view: TabView, rea
 
 def test_it_says_what_it_waits_for_and_how_long(services: Services, view: TabView,
                                                 monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wait_line, "LEAST_LEFT", 0.0)  # nothing takes long here
+    monkeypatch.setattr(formatting, "LEAST_LEFT", 0.0)  # nothing takes long here
     run = services.ask(view, "First?")
     said = chat.inside(services, run, False)
-    assert wait_line.FOR_TEXT_PAGES.format(done=2, total=8) in said and "left" in said
+    assert "page 2 of 8 extracted" in said and "left" in said
 
 
 def test_stop_reaches_it(services: Services, view: TabView, reader: HeldReader) -> None:
@@ -146,7 +146,7 @@ def test_it_waits_until_pages_are_chosen_that_fit(services: Services, view: TabV
     reader.let.set()
     wait_for(lambda: phase(services, view) == "too_long")
     wait_for(lambda: services.queue.holds(run))
-    assert run.state == "queued" and wait_line.FOR_PAGES in chat.inside(services, run, False)
+    assert run.state == "queued" and formatting.FOR_PAGES in chat.inside(services, run, False)
     services.choose_pages(view, "3-4")
     wait_for(lambda: run.ended)
     assert (run.state, run.ranges, run.asked_about) == ("done", ((3, 4),), ())

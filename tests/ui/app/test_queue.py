@@ -24,13 +24,12 @@ from ui.app.services import Services
 from ui.app.tab_view import TabView
 from ui.page import chat as live_answer
 from ui.page import document_head as head
+from ui.page import formatting
 from ui.page import strip as strip_panel
-from ui.page import transcript
-from ui.page import wait_line as lines
 from ui.page.document_head import READING_SAVED
 from ui.page.export import exported
+from ui.page.formatting import wait_line
 from ui.page.page_choice import which
-from ui.page.wait_line import wait_line
 
 
 @pytest.fixture
@@ -100,18 +99,6 @@ def test_a_queued_question_is_answered_and_drawn_for_the_pages_it_was_asked_abou
     (answer,) = services.conversations.answers(asking.conversation)
     assert answer.result["passages"] and {passage["page"] for passage in answer.result["passages"]} <= pages
     assert services.queue.open_key == (view.document, ((1, 6),))  # the reading that was asked for last
-
-
-def test_an_answer_of_an_older_version_is_drawn_for_its_pages(services: Services, held: Held, tmp_path: Path) -> None:
-    view = opened(services, tmp_path, pages=12)
-    services.choose_pages(view, "2-3, 6")
-    run = asked(services, view, "Which?")
-    answer = services.conversations.answer(run.id)
-    old = {name: value for name, value in answer.result.items() if name != "ranges"}
-    services.conversations.save(run.id, text=answer.text, token_ids=answer.token_ids, state="done", error="",
-                                result=old)
-    services.choose_pages(view, "8-12")
-    assert strip(services, view) == ({2, 3, 6}, {2, 3, 6})
 
 
 def test_pages_chosen_while_a_document_is_read_are_read(services: Services, held: Held, tmp_path: Path) -> None:
@@ -340,8 +327,8 @@ def test_on_request_it_is_answered_from_the_pages_that_are_read(services: Servic
     assert strip(services, view)[0] == set(range(1, last + 1))
     (answer,) = services.conversations.answers(view.conversation)
     assert answer.result["ranges"] == [list(pages[0])] and answer.result["asked_about"] == [[1, 40]]
-    said = transcript.FROM_PAGES.format(pages=which(pages), whole="pages 1–40")
-    assert said in transcript.answer(answer)
+    said = f"Answered from {which(pages)} of pages 1–40: the rest was still being read."
+    assert said in live_answer.answer(answer, "")
     talk = services.conversations.get(view.conversation).id
     assert said in exported(services, talk, "md")[2] and said in exported(services, talk, "html")[2]
     (told,) = json.loads(exported(services, talk, "json")[2])["answers"]
@@ -367,7 +354,7 @@ def test_pages_read_by_a_number_of_tokens() -> None:
 
 def test_what_waits_says_for_what_and_how_long(services: Services, held: Held, tmp_path: Path,
                                                monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "LEAST_LEFT", 0.0)  # nothing takes long here
+    monkeypatch.setattr(formatting, "LEAST_LEFT", 0.0)  # nothing takes long here
     view = opened(services, tmp_path, "a long one.txt", 12, 74)
     run = asked(services, view, "How long does it take?")
     held.gate.set(False)

@@ -17,7 +17,7 @@ from triforce_core import (
 from triforce_core.events import AttendedChunk, QuoteOccurrence, QuotePlace, TierCount
 from ui.app.accumulator import Accumulator
 from ui.app.runs import Run, RunStore
-from ui.page.transcript import quoting
+from ui.page.chat import quoting
 
 
 def folded(*events) -> Accumulator:

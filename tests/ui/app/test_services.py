@@ -27,7 +27,6 @@ from ui.app.settings import Settings
 from ui.app.suggestions import MOST, Suggestions
 from ui.app.tab_view import TabView
 from ui.page import document_head
-from ui.page import engine as engine_words
 
 
 def test_ask_and_keep(services: Services, tmp_path: Path) -> None:
@@ -111,7 +110,7 @@ def test_an_engine_whose_process_is_stopped_is_said_and_replaced(tmp_path: Path,
         os.kill(stopped, signal.SIGSTOP)
         notice = next(panel for panel in document_head.panels(services) if panel.name == "notice")
         assert not notice.draw(view)
-        wait_for(lambda: engine_words.SILENT_TITLE in notice.draw(view), 10.0)
+        wait_for(lambda: document_head.SILENT_TITLE in notice.draw(view), 10.0)
         assert "has not answered for" in notice.draw(view)
         if busy:
             wait_for(lambda: run.ended, 20.0)

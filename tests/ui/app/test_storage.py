@@ -23,7 +23,7 @@ from starlette.testclient import TestClient
 from tests.scripted_engine import EngineScript, ScriptedEngine
 from triforce_core import EngineConfig, NotEnoughDiskError
 from triforce_core import __main__ as command
-from ui import api
+from ui.api import routes as api
 from ui.app import folders as places
 from ui.app.database import VERSION, Database
 from ui.app.folders import FolderError, Hold, InUseError

@@ -14,8 +14,9 @@ from triforce_core.kv_cache.snapshot import SnapshotKey
 from ui.app import folders as places
 from ui.app.services import CONVERSATION_DELETED, DOCUMENT_DELETED, Services
 from ui.app.tab_view import TabView
+from ui.page.chat import transcript
 from ui.page.export import exported
-from ui.page.transcript import STOPPED, transcript
+from ui.page.html import STOPPED
 
 
 @pytest.fixture
@@ -138,7 +139,7 @@ def test_what_is_deleted_while_it_answers_says_so(services: Services, view: TabV
     answer = services.conversations.answers(talk)[-1]
     why = DOCUMENT_DELETED if what == "document" else CONVERSATION_DELETED
     assert (answer.state, answer.error) == ("stopped", why)
-    for shown in (transcript([answer]), exported(services, talk, "md")[2], exported(services, talk, "html")[2]):
+    for shown in (transcript([answer], str), exported(services, talk, "md")[2], exported(services, talk, "html")[2]):
         assert why in shown and STOPPED not in shown
     script.triforce_tokens_per_second = 4000
     wait_for(lambda: services.phase(services.library.get(document)) == "ready")

@@ -11,10 +11,10 @@ import pytest
 from little_books import wait_for, write_book
 from page_steps import answered, ask, statistics, upload, visit
 
+from ui.page import chat as chat_words
 from ui.page import figures as figure_words
 from ui.page import library as library_words
 from ui.page import race as race_words
-from ui.page import transcript as chat_words
 
 pytestmark = pytest.mark.browser
 
@@ -190,7 +190,7 @@ def test_race(served, tab) -> None:
     upload(served, tab)
     tab.fill("#question textarea", "How many ships?")
     tab.click("#race-now")
-    tab.wait_for_selector(f"#race-board:has-text('{race_words.WAITS}')")
+    tab.wait_for_selector("#race-board:has-text('Waiting for its turn')")
     tab.wait_for_selector("#same-words")
     assert race_words.SAME in tab.inner_text("#same-words")
     assert re.search(r"TriForce was \d\.\d\d times as fast", tab.inner_text(".tf-speedup"))

@@ -6,7 +6,7 @@ import pytest
 from page_steps import answered, ask, upload
 
 from ui.page import conversations as conversation_words
-from ui.page.transcript import CARRIED
+from ui.page.chat import CARRIED
 
 pytestmark = pytest.mark.browser
 

@@ -7,7 +7,7 @@ from page_steps import answered, ask, upload
 
 from ui.app.questions import ONE_AT_A_TIME
 from ui.page import chat as chat_words
-from ui.page.citations import QUOTE_MISSING
+from ui.page.markdown import QUOTE_MISSING
 
 pytestmark = pytest.mark.browser
 

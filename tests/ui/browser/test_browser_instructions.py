@@ -9,7 +9,7 @@ from little_books import wait_for
 from page_steps import answered, ask, more, more_by_keyboard, upload
 
 from ui.page import conversations as conversation_words
-from ui.page.instructions import INSTRUCT_HELP, INSTRUCT_NONE
+from ui.page.conversations import INSTRUCT_HELP, INSTRUCT_NONE
 
 pytestmark = pytest.mark.browser
 BOX = "#instructions textarea"

@@ -8,7 +8,7 @@ from little_books import write_chapters
 from page_steps import answered, ask, upload
 
 from ui.page import chat as chat_words
-from ui.page.transcript import READ_ALOUD
+from ui.page.chat import READ_ALOUD
 
 pytestmark = pytest.mark.browser
 SPOKEN = """() => {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from little_books import wait_for, write_book
 from ui.app.services import Services
 from ui.app.tab_view import TabView
 from ui.app.tabs import of_view
-from ui.page import actions, address
+from ui.page import layout, reader
 
 
 class Watched:
@@ -40,14 +41,15 @@ def books(services: Services, tmp_path: Path) -> list[str]:
     return found
 
 
-def told(services: Services, view: TabView) -> str:
-    return address.panels(services)[0].draw(view)
+def drawn(services: Services, view: TabView) -> str:
+    (panel,) = [panel for panel in layout.tab_panels(services) if panel.name == "address"]
+    return panel.draw(view)
 
 
 @pytest.mark.parametrize("order", [(1, 2), (2, 1)])
 def test_of_two_steps_at_once_the_later_counts(services: Services, books: list[str], order: tuple[int, int],
                                                monkeypatch: pytest.MonkeyPatch) -> None:
-    view, go, opened = TabView(), address.actions(services)["go"], services.open
+    view, go, opened = TabView(), partial(layout.go, services), services.open
     view.stepping = Watched()
     heard_first, heard_second = ({"asked": str(asked), "address": books[asked - 1]} for asked in order)
     beside = threading.Thread(target=go, args=(view, heard_second))
@@ -56,18 +58,18 @@ def test_of_two_steps_at_once_the_later_counts(services: Services, books: list[s
         monkeypatch.setattr(services, "open", opened)
         beside.start()
         wait_for(lambda: view.stepping.come == 2 or not beside.is_alive())
-        assert 'data-asked="0"' in told(services, view)
+        assert 'data-asked="0"' in drawn(services, view)
         opened(view, document)
 
     monkeypatch.setattr(services, "open", while_the_other_comes)
     go(view, heard_first)
     beside.join()
-    assert of_view(view) == books[1] and 'data-asked="2"' in told(services, view)
+    assert of_view(view) == books[1] and 'data-asked="2"' in drawn(services, view)
 
 
 def test_a_step_that_ends_while_it_is_drawn_is_not_answered_with_where_it_began(
         services: Services, books: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    view, go = TabView(), address.actions(services)["go"]
+    view, go = TabView(), partial(layout.go, services)
     go(view, {"asked": "1", "address": books[0]})
 
     def then_a_step(view: TabView, name: Callable[[TabView], str] = of_view) -> str:
@@ -75,26 +77,26 @@ def test_a_step_that_ends_while_it_is_drawn_is_not_answered_with_where_it_began(
         go(view, {"asked": "2", "address": books[1]})
         return before
 
-    monkeypatch.setattr(address, "of_view", then_a_step)
-    drawn = told(services, view)
-    assert books[0] in drawn and 'data-asked="1"' in drawn
+    monkeypatch.setattr(layout, "of_view", then_a_step)
+    html = drawn(services, view)
+    assert books[0] in html and 'data-asked="1"' in html
 
 
 def test_a_step_that_fails_is_answered_all_the_same(services: Services, books: list[str],
                                                     monkeypatch: pytest.MonkeyPatch) -> None:
-    view, go = TabView(), address.actions(services)["go"]
+    view, go = TabView(), partial(layout.go, services)
     monkeypatch.setattr(services, "open", lambda view, document: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         go(view, {"asked": "1", "address": books[0]})
-    assert 'data-asked="1"' in told(services, view)
+    assert 'data-asked="1"' in drawn(services, view)
     monkeypatch.undo()
     go(view, {"asked": "2", "address": books[1]})
     assert of_view(view) == books[1]
 
 
 def test_a_page_that_is_turned_after_another_was_opened_stays_as_it_is(services: Services, books: list[str]) -> None:
-    view, go = TabView(), address.actions(services)["go"]
-    act = actions.document_actions(services)
+    view, go = TabView(), partial(layout.go, services)
+    act = reader.actions(services)
     go(view, {"asked": "1", "address": f"{books[0]}&page=2"})
     here = {"document": view.document, "serial": str(view.openings)}
     act["turned"](view, {"page": "3", **here})

@@ -81,7 +81,7 @@ def test_about_says_all_there_is() -> None:
         assert text in html
     other = library.about(entry, 0, "Large", time.time())
     assert library.OTHER_MODEL.format(model="Small") in other and library.FORGET not in other
-    assert library.day(time.time() - 86_400, time.time()) == library.YESTERDAY
+    assert library.day(time.time() - 86_400, time.time()) == "yesterday"
     assert "<img" not in library.about(ENTRY, 1, "", 2.0) + library.cover(ENTRY)
     assert "1.0 GB of 20.0 GB" in library.room_line(SnapshotSpace(10**9, 2 * 10**10, 5 * 10**10))
 

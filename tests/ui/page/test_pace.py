@@ -10,8 +10,8 @@ from page_steps import ask, statistics, upload
 
 from ui.app.runs import Run
 from ui.app.tab_view import TabView
+from ui.page import chat as chat_words
 from ui.page import figures as figure_words
-from ui.page import transcript as chat_words
 from ui.page.panel import BRISK, SPARING, Painter, Panel, pace
 
 CHANGES = """() => {
@@ -33,19 +33,20 @@ def test_the_engine_says_how_often(services) -> None:
 
 
 def test_words_come_rarely_and_what_stands_beside_them_more_rarely() -> None:
-    now, told = [0.0], [0]
-    panels = [Panel("title", lambda view: told[0], lambda view: told[0]),
-              Panel("race", lambda view: told[0] // 70, lambda view: told[0], news=lambda view: told[0], told="words"),
-              Panel("strip", lambda view: told[0] // 70, lambda view: told[0], news=lambda view: told[0])]
+    now, made = [0.0], [0]
+    panels = [Panel("title", lambda view: made[0], lambda view: made[0]),
+              Panel("race", lambda view: made[0] // 70, lambda view: made[0], news=lambda view: made[0],
+                    follows="words"),
+              Panel("strip", lambda view: made[0] // 70, lambda view: made[0], news=lambda view: made[0])]
     drawn: dict[str, int] = {}
     speed = [SPARING]
     painter = Painter(panels, TabView(), lambda: speed[0], lambda: now[0])
     for tick in range(100):  # ten seconds
-        now[0], told[0] = tick / 10 + 1e-6 * tick, tick
+        now[0], made[0] = tick / 10 + 1e-6 * tick, tick
         for name in painter.changes():
             drawn[name] = drawn.get(name, 0) + 1
     assert drawn == {"title": 100, "race": 20, "strip": 6}  # it is its own change that is shown at once
-    speed[0], now[0], told[0] = BRISK, now[0] + 0.2, 100  # the answer has ended
+    speed[0], now[0], made[0] = BRISK, now[0] + 0.2, 100  # the answer has ended
     assert painter.changes() == {"title": 100, "race": 100, "strip": 100}
     assert painter.changes() == {}
 

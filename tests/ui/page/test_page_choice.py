@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from ui.app.library import Library
 from ui.app.runs import Run
 from ui.app.services import Services
 from ui.app.tab_view import TabView
-from ui.page import figures as document_strip
 from ui.page import html as charts
 from ui.page import page_choice
 from ui.page.strip import cited_pages
@@ -32,14 +30,14 @@ FIT = DocumentFit(600, 350, (100,) * 6)
 
 
 def test_chapters_are_listed_with_what_they_take() -> None:
-    listed = page_choice.listed(BOOK, FIT, "1-3")
+    listed = page_choice.chapter_list(BOOK, FIT, "1-3")
     assert "<img" not in listed and "&lt;img" in listed and 'data-chosen="1-3"' in listed
     assert re.findall(r'data-first="(\d)" data-last="(\d)" data-level="(\d)"', listed) == [
         ("1", "3", "1"), ("2", "3", "2"), ("3", "5", "1"), ("6", "6", "1")]
     assert re.findall(r"(\d+) tokens", listed) == ["300", "200", "300", "100"]
     words = [len(page.text.split()) for page in BOOK.pages]
-    assert f"{sum(words[:3])} words" in page_choice.listed(BOOK, None, "")
-    assert page_choice.listed(make_document(), FIT, "") == ""
+    assert f"{sum(words[:3])} words" in page_choice.chapter_list(BOOK, None, "")
+    assert page_choice.chapter_list(make_document(), FIT, "") == ""
 
 
 def test_the_bar_adds_up() -> None:
@@ -79,8 +77,6 @@ def test_pages_of_ranges_are_numbered_as_in_the_file() -> None:
     places = [place for found in run.quotes[0]["occurrences"] for place in found["places"]]
     assert [(place["page"], place["label"]) for place in places] == [(3, "3"), (6, "6"), (9, "9")]
     assert cited_pages({"quotes": run.quotes}) == {3, 6, 9}
-    assert document_strip.pages_read({"ranges": [list(each) for each in ranges]}) == ranges
-    assert document_strip.pages_read({"first_page": 2, "page_shares": [0.5, 0.2, 0, 0, 0.3]}) == ((2, 3), (6, 6))
 
 
 @pytest.mark.parametrize(("typed", "said"), [
@@ -129,19 +125,3 @@ def test_chapters_are_kept_and_another_reading_forgets_the_choice(tmp_path: Path
     assert library.document(entry.id) == BOOK
     library.store(entry.id, make_document(4))
     assert library.get(entry.id).chosen == ""
-
-
-def test_a_library_from_before_chapters_keeps_its_choice(tmp_path: Path) -> None:
-    (tmp_path / "library").mkdir()
-    library = Library(Database(tmp_path / "db.sqlite"), tmp_path / "library")
-    key = library.add(write_book(tmp_path, "a.txt")).id
-    library.store(key, BOOK)
-    old = sqlite3.connect(tmp_path / "db.sqlite")
-    old.executescript("alter table documents drop column chosen; alter table documents add column first_page integer;"
-                      "alter table documents add column last_page integer;"
-                      "update documents set first_page = 2, last_page = 4")
-    old.close()
-    for _ in range(2):
-        entry = Library(Database(tmp_path / "db.sqlite"), tmp_path / "library").get(key)
-        assert entry.chosen == "2-4" and entry.ranges == ((2, 4),)
-    assert replace(ENTRY, chosen="").ranges == ((1, 6),)

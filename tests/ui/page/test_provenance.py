@@ -10,7 +10,7 @@ from ui.app.accumulator import Trace
 from ui.app.conversations import Answer
 from ui.app.runs import Run
 from ui.app.services import Services
-from ui.page import figures, provenance, transcript
+from ui.page import chat, figures, provenance
 
 EVIL = '<img src=x onerror=alert(1)>"'
 ROUNDS = (
@@ -81,13 +81,13 @@ def test_live_tokens() -> None:
     run = Run("d", "Q?")
     run.accumulator.add(ROUNDS[0])
     run.accumulator.text = "The keeper"
-    assert 'class="tf-t tf-o-draft"' in transcript.writing(run, by_token=True)
-    assert "tf-t" not in transcript.writing(run) and provenance.TRACE in transcript.writing(run)
+    assert 'class="tf-t tf-o-draft"' in chat.writing(run, str, by_token=True)
+    assert "tf-t" not in chat.writing(run, str) and provenance.TRACE in chat.writing(run, str)
 
 
 def test_only_the_traced_answer_is_drawn_so() -> None:
     answers = [Answer(key, "c", 0.0, "Q", "Text", (1,), "done", "", {"figures": {"tokens": 1}}) for key in "ab"]
-    html = transcript.transcript(answers, lambda item: f"[{item.id}]", "b")
+    html = chat.transcript(answers, lambda item: f"[{item.id}]", "b")
     assert html.count('aria-pressed="true"') == 1
     assert html.index("[a]") < html.index("[b]") < html.index(provenance.TRACE_OFF)
 

@@ -10,7 +10,7 @@ import pytest
 from triforce_core import Document, Page
 from ui.app.quotes import LEAST, Found, Normal, Place, QuoteFinder, QuoteFinders, normal, places, quotations, spot
 from ui.page import markdown
-from ui.page.citations import Citations, live, named_page
+from ui.page.markdown import Citations, live, named_page
 
 KEEPER = "The lighthouse keeper counted forty ships before the storm reached the harbour."
 

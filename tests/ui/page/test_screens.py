@@ -25,15 +25,14 @@ from ui.app.conversations import Answer
 from ui.app.jobs import Fate, Job
 from ui.app.race import DIFFERS_EXACT
 from ui.app.runs import Run
-from ui.page import chat, document_head, engine, page_choice, page_names, strip, transcript
+from ui.page import chat, document_head, markdown, page_choice, settings, strip
 from ui.page import figures as charts
+from ui.page import formatting as figures
 from ui.page import html as page_words
 from ui.page import library as library_view
-from ui.page import number_format as figures
 from ui.page import race as race_view
 from ui.page.html import esc
-from ui.page.passages import LONGEST, PASSAGES, Passage, passages, shown
-from ui.page.strip import bars, intensity
+from ui.page.strip import LONGEST, PASSAGES, Passage, bars, passages, shown
 
 FIGURES = Figures(120, 52.3, 0.84, 29, 4.14, {"draft": (67, 55), "retrieval": (55, 44)},
                   {"draft": 80, "retrieval": 20, "bonus": 10, "recovered": 10}, "triforce", "long document",
@@ -59,7 +58,8 @@ def test_nothing_from_outside_is_live() -> None:
     run = Run("d", EVIL)
     run.accumulator.text = EVIL
     screens = [
-        transcript.answer(answer), transcript.live(run, False, transcript.writing(run)),
+        chat.answer(answer, markdown.render(answer.text)), chat.live(run, False, chat.writing(
+            run, lambda: markdown.render(run.accumulator.text))),
         document_head.head(ENTRY, "ready"), document_head.head(ENTRY, "failed"),
         library_view.listing([(ENTRY, "ready")], ENTRY.id, [], None),
         strip.strip_section(evil, (1.0,), [passage], first_page=1, selected=1, read=((1, 6),)),
@@ -99,8 +99,8 @@ def test_times_plain_is_said_only_where_it_was_measured() -> None:
 
 
 def test_pages_of_several_documents_are_named_behind_the_title() -> None:
-    assert page_names.short("iv") == "p. iv" and page_names.long("iv") == "Page iv"
-    assert page_names.short("A, B, 85") == "A, B, p. 85" and page_names.long("A, B, 85") == "A, B, page 85"
+    assert figures.cited_page("iv") == "p. iv" and figures.page_title("iv") == "Page iv"
+    assert figures.cited_page("A, B, 85") == "A, B, p. 85" and figures.page_title("A, B, 85") == "A, B, page 85"
 
 
 def test_the_link_is_shown_while_something_streams() -> None:
@@ -174,15 +174,14 @@ def test_a_fragment_is_no_passage() -> None:
 
 def test_a_page_without_attention_is_empty_not_missing() -> None:
     assert bars(["i", "ii"], ()).count("<button") == 2
-    assert intensity(0.0, 0.0) == 0.0
 
 
 def test_chunks_become_sentences() -> None:
     document = Document("t", "txt", (Page("i", "One day.  The keeper\ncounted forty ships. Then he slept."),
                                      Page("ii", "Nothing here.")), "test")
-    chunks = [{"page": "i", "share": 0.2, "text": "eeper counted fo"}, {"page": "i", "share": 0.3, "text": "ty ships"},
-              {"page": "ii", "share": 0.9, "text": "counted forty"}, {"page": "ix", "share": 0.9, "text": "counted"},
-              {"page": "i", "share": 0.1, "text": "n he slept."}, {"page": "i", "share": 0.9, "text": " a"}]
+    chunks = [{"page": 1, "share": 0.2, "text": "eeper counted fo"}, {"page": 1, "share": 0.3, "text": "ty ships"},
+              {"page": 2, "share": 0.9, "text": "counted forty"}, {"page": 9, "share": 0.9, "text": "counted"},
+              {"page": 1, "share": 0.1, "text": "n he slept."}, {"page": 1, "share": 0.9, "text": " a"}]
     found = passages(chunks, document)
     assert [(p.number, round(p.share, 3), p.text) for p in found] == [
         (1, 0.5, "The keeper\ncounted forty ships."), (1, 0.1, "Then he slept.")]
@@ -208,10 +207,7 @@ def test_pages_of_one_label_are_told_apart_by_their_place() -> None:
               {"page": 3, "label": "1", "share": 0.2, "text": "keeper counted"},  # of another page than it says
               {"page": 4, "label": "1", "share": 0.2, "text": "keeper counted"}]
     assert [(p.number, p.label, p.share) for p in passages(chunks, document)] == [(1, "1", 0.5), (3, "1", 0.3)]
-    older = [{"page": chunk["label"], "share": chunk["share"], "text": chunk["text"]} for chunk in chunks[:2]]
-    assert [(p.number, p.share) for p in passages(older, document)] == [(1, 0.5), (3, 0.3)]
-    twice = replace(document, pages=(document.pages[0], document.pages[0]))
-    assert passages(older[:1], twice) == []  # which of them is not known
+    assert passages([{"page": "1", "share": 0.5, "text": "keeper counted"}], document) == []  # a label is no place
     on_one_page = replace(document, pages=(Page("1", "The keeper counted ships. The other keeper counted none."),))
     assert passages(chunks[:1], on_one_page) == []
 
@@ -252,11 +248,11 @@ def test_measuring_the_machine_says_how_far_and_how_long() -> None:
 def test_the_engine_panel_says_how_it_drafts() -> None:
     model = ModelInfo("m", "d", "cpu", "why", "CPU", "bfloat16", 4096, 1, 1, drafting="measured long ago")
     status = EngineStatus("idle", model, 1, 1, None, facts=EngineFacts("cpu", "why", 1, 2, drafting="10 at a time"))
-    section = engine.engine_section
+    section = settings.engine_section
     assert "<dt>Drafting</dt><dd>10 at a time</dd>" in section("ready", model, None, status, 0, False)
     assert "<dt>Drafting</dt><dd>measured long ago</dd>" in section("ready", model, None, None, 0, False)
     silent = ModelInfo("m", "d", "cpu", "why", "CPU", "bfloat16", 4096, 1, 1)
-    assert "Drafting" not in engine.engine_section("ready", silent, None, None, 0, False)
+    assert "Drafting" not in settings.engine_section("ready", silent, None, None, 0, False)
 
 
 def test_reopened_says_both_times() -> None:
@@ -335,13 +331,13 @@ def test_engine_panel_shows_memory() -> None:
     model = ModelInfo("Llama", "", "on-chip", "a GPU is present", "H200", "bfloat16", 131_072, 13_476_298_752, 1)
     facts = EngineFacts("offload", "61.0 GiB do not fit", 70 * 2**30, 30 * 2**30, 18 * 2**30, 6 * 2**30)
     status = EngineStatus("busy", model, 1, 0, None, facts=facts)
-    html = engine.engine_section("ready", model, None, status, 0, True)
+    html = settings.engine_section("ready", model, None, status, 0, True)
     for text in ("offload (H200)", "61.0 GiB do not fit", "18.0 GiB used, 6.0 GiB free", "70.0 GiB used, 30.0 GiB free",
                  'aria-label="GPU"', 'aria-valuenow="75"', 'aria-label="Memory"', 'aria-valuenow="70"'):
         assert text in html
     assert "a GPU is present" not in html  # the document's reason, not the model's
     on_cpu = replace(status, facts=replace(facts, device_used=None, device_free=None))
-    assert 'aria-label="GPU"' not in engine.engine_section("ready", model, None, on_cpu, 0, True)
+    assert 'aria-label="GPU"' not in settings.engine_section("ready", model, None, on_cpu, 0, True)
 
 
 def test_what_memory_cannot_hold_is_not_blamed_on_the_model() -> None:
@@ -352,6 +348,6 @@ def test_what_memory_cannot_hold_is_not_blamed_on_the_model() -> None:
 
 def test_engine_panel_says_why() -> None:
     model = ModelInfo("Built-in", "", "cpu", "no GPU was found", "cpu", "bfloat16", 32_768, 30_000_000, 1)
-    html = engine.engine_section("ready", model, None, None, 2, False)
-    for text in ("Built-in", "no GPU was found", "bfloat16", "32,768", "2 waiting", engine.NO_DRAFT):
+    html = settings.engine_section("ready", model, None, None, 2, False)
+    for text in ("Built-in", "no GPU was found", "bfloat16", "32,768", "2 waiting", "none"):
         assert text in html

@@ -7,9 +7,9 @@ import json
 from triforce_core import Document, Page
 from ui.app.conversations import Answer, Conversation
 from ui.app.quotes import QuoteFinders
-from ui.page import citations as chat_words
-from ui.page import export, markdown, transcript
-from ui.page.citations import Citations, no_passage
+from ui.page import chat, export, markdown
+from ui.page import markdown as chat_words
+from ui.page.markdown import Citations, no_passage
 
 GOOD, BAD = "The keeper counted forty ships.", "Quantum **computers** factor `n` gates!"
 ANSWER = f"{GOOD} {BAD}\n\n- One more: *{BAD}* And “{GOOD}”"
@@ -48,11 +48,11 @@ def test_a_sentence_that_the_text_does_not_hold_is_left_alone() -> None:
 
 
 def test_below_the_answer_it_is_counted_without_a_promise() -> None:
-    assert transcript.compared(()) == ""
-    assert "2 of 3 sentences" in transcript.compared(SUPPORT) and "may be wrong too" in transcript.compared(SUPPORT)
-    assert "That does not make them right" in transcript.compared(SUPPORT[:1])
+    assert chat.compared(()) == ""
+    assert "2 of 3 sentences" in chat.compared(SUPPORT) and "may be wrong too" in chat.compared(SUPPORT)
+    assert "That does not make them right" in chat.compared(SUPPORT[:1])
     item = Answer("a", "c", 0.0, "q?", ANSWER, (), "done", "", {"support": SUPPORT})
-    assert transcript.compared(SUPPORT) in transcript.answer(item)
+    assert chat.compared(SUPPORT) in chat.answer(item, "")
 
 
 def test_exports_say_it_too() -> None:

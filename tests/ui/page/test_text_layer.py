@@ -1,7 +1,7 @@
 """A page's picture: its text layer, and what is marked on it."""
 
 from triforce_core import PageLayout
-from ui.page.text_layer import marks, pieces
+from ui.page.reader import marks, pieces
 
 
 def layout(*lines: str, columns: dict[int, float] | None = None) -> PageLayout:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from ui.server.answer_stream import change
+from ui.server.routes import change
 
 
 def applied(before: str, sent: tuple[int, str, int]) -> str:

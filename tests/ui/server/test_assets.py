@@ -9,8 +9,8 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from ui.page import theme
-from ui.server import assets
-from ui.server.assets import Assets
+from ui.server import routes
+from ui.server.routes import Assets
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TestClient:
     (folder / "x-1.js").write_text("let x = 1;")
     (folder / "secret.txt").write_text("no")
     (tmp_path / "out.js").write_text("no")
-    monkeypatch.setattr(assets, "FRONTEND", folder)
+    monkeypatch.setattr(routes, "FRONTEND", folder)
     return TestClient(Starlette(routes=Assets({"page.css": "p { color: red }"}).routes()))
 
 

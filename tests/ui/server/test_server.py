@@ -19,8 +19,9 @@ import psutil
 import pytest
 
 from triforce_core import ConfigError
-from ui.server import bodies, connections, lifecycle
-from ui.server.guard import Guard, allowed_hosts, read_origins, read_users
+from ui.server import guard, lifecycle
+from ui.server.access import read_users
+from ui.server.guard import Guard, allowed_hosts, read_origins
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -129,7 +130,7 @@ def small(request: pytest.FixtureRequest) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    running = connections.Server(Guard(app, allowed_hosts("0.0.0.0"), ["http://localhost:5173"]), "0.0.0.0", port)
+    running = lifecycle.Server(Guard(app, allowed_hosts("0.0.0.0"), ["http://localhost:5173"]), "0.0.0.0", port)
     running.start()
     yield f"http://{own_address()}:{port}/"
     running.close()
@@ -215,7 +216,7 @@ def test_json_that_nobody_could_parse_is_refused_everywhere(served, body: bytes)
     (r'"Who \ud83d?"', "Who \ufffd?"), (r'"\uDE00 \ud83d\ude00"', "\ufffd \U0001f600"), (r'"\\ud83d"', r"\ud83d"),
     (r'"\ud83d\ud83d\ude00\ude00"', "\ufffd\U0001f600\ufffd"), (r'"\\\ud83d\n"', "\\\ufffd\n"), (r'"\u00e9"', "é")])
 def test_half_a_surrogate_pair_arrives_as_the_character_for_none(given: str, kept: str) -> None:
-    body = bodies.whole(given.encode())
+    body = guard.whole(given.encode())
     assert json.loads(body) == kept and len(body) == len(given.encode())
 
 
