@@ -53,51 +53,11 @@ class Refusal(TriForceError):
     """A wish that cannot be granted now; shown as a card."""
 
 
-class Instructions:
-    """Instructions of a conversation (the model's system text), and whether the loaded model follows any."""
-
-    def __init__(self, conversations: Conversations, queue: Queue) -> None:
-        self._conversations, self._queue = conversations, queue
-
-    @property
-    def followed(self) -> bool:
-        """Return whether the model follows any; True so long as none is loaded."""
-        return self._queue.model is None or self._queue.model.instructions
-
-    def of(self, view: TabView) -> str:
-        """Return those of the conversation that is shown, or that the next question begins."""
-        talk = self._conversations.get(view.conversation)
-        return talk.system if talk and talk.document == view.document else view.system
-
-    def keep(self, view: TabView, words: str) -> None:
-        """Keep instructions ("" takes them away). Raises TriForceError for too long ones, or if none are followed."""
-        words = words.strip()
-        if len(words) > LONGEST:
-            raise TriForceError(INSTRUCT_LONG.format(count=len(words)), allowed=INSTRUCT_MOST.format(most=LONGEST))
-        self._check(words)
-        talk = self._conversations.get(view.conversation)
-        if talk and talk.document == view.document:
-            self._conversations.instruct(talk.id, words)
-        else:
-            view.system = words
-        view.instructing, view.notice = False, None
-
-    def check(self, view: TabView) -> None:
-        """Raise TriForceError where a question's instructions would be dropped."""
-        self._check(self.of(view))
-
-    def _check(self, words: str) -> None:
-        if words and not self.followed:
-            raise TriForceError(NO_INSTRUCTIONS, remedy=NO_INSTRUCTIONS_REMEDY)
-
-
 class Questions:
     """Checks and queues questions. Any thread may ask; two clicks at once ask one question."""
 
-    def __init__(self, library: Library, conversations: Conversations, instructions: Instructions, queue: Queue,
-                 runs: RunStore) -> None:
-        self._library, self._conversations, self._instructions = library, conversations, instructions
-        self._queue, self._runs = queue, runs
+    def __init__(self, library: Library, conversations: Conversations, queue: Queue, runs: RunStore) -> None:
+        self._library, self._conversations, self._queue, self._runs = library, conversations, queue, runs
         queue.on_hold = self._with_other_pages
         self._lock = threading.Lock()
 
@@ -110,7 +70,7 @@ class Questions:
         if (entry.id, entry.ranges) in self._queue.too_long:
             raise Refusal(NOT_ALL_FITS, remedy=CHOOSE_PAGES_ABOVE)
         with self._one_at_a_time(view):
-            self._instructions.check(view)
+            self._check(self.instructions(view))
             selection = self.selection(entry) if entry.state == "ready" else None
             talk = self._conversations.get(view.conversation)
             if talk is None or talk.document != entry.id:
@@ -127,7 +87,7 @@ class Questions:
             old = self._conversations.answer(answer)
             if old is None or old.conversation != view.conversation:
                 return None
-            self._instructions.check(view)
+            self._check(self.instructions(view))
             versions = len(self._conversations.versions(old.conversation).get(answer, (answer,)))
             run = self._put(view, entry, self.selection(entry), old.question, old.parent,
                             dataclasses.replace(settings, seed=settings.seed + versions))
@@ -177,6 +137,34 @@ class Questions:
             raise Refusal(TEXT_CHANGES, remedy=TEXT_CHANGES_MORE)
         return Selection(entry.id, document, entry.ranges)
 
+    @property
+    def instructions_followed(self) -> bool:
+        """Return whether the model follows any; True so long as none is loaded."""
+        return self._queue.model is None or self._queue.model.instructions
+
+    def instructions(self, view: TabView) -> str:
+        """Return those of the conversation that is shown, or that the next question begins."""
+        talk = self._conversations.get(view.conversation)
+        return talk.system if talk and talk.document == view.document else view.system
+
+    def instruct(self, view: TabView, words: str) -> None:
+        """Keep instructions ("" takes them away). Raises TriForceError for too long ones, or if none are followed."""
+        words = words.strip()
+        if len(words) > LONGEST:
+            raise TriForceError(INSTRUCT_LONG.format(count=len(words)), allowed=INSTRUCT_MOST.format(most=LONGEST))
+        self._check(words)
+        talk = self._conversations.get(view.conversation)
+        if talk and talk.document == view.document:
+            self._conversations.instruct(talk.id, words)
+        else:
+            view.system = words
+        view.instructing, view.notice = False, None
+
+    def _check(self, instructions: str) -> None:
+        """Raise TriForceError where a question's instructions would be dropped."""
+        if instructions and not self.instructions_followed:
+            raise TriForceError(NO_INSTRUCTIONS, remedy=NO_INSTRUCTIONS_REMEDY)
+
     def text_is_there(self, document: str) -> None:
         """Ask what waited for a document's text, or for other pages of it, if the text is there."""
         entry = self._library.get(document)
@@ -207,7 +195,7 @@ class Questions:
         assert view.conversation is not None
         history = self._conversations.history(view.conversation, parent) if parent else ()
         request = Request(selection, question, settings.sampling(), (("", settings.speculation()),), history,
-                          self._instructions.of(view))
+                          self.instructions(view))
         run = self._queue.ask(request, entry.id, view.conversation, parent)
         if selection is None:
             self.text_is_there(entry.id)  # it may have come meanwhile

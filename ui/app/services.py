@@ -19,7 +19,7 @@ from .folders import Folders
 from .jobs import Selection
 from .library import PART_MISSING, Entry, Library, Snapshots
 from .models import Models, remembered
-from .questions import Instructions, Questions, Refusal
+from .questions import Questions, Refusal
 from .queue import Queue
 from .quotes import QuoteFinders
 from .runs import Run, RunStore
@@ -70,15 +70,14 @@ class Services:
         self.queue = Queue(make_engine, self._with_settings(config), self.library, self.conversations, self.runs,
                            self.views.documents)
         self.queue.on_poll = self._poll
-        self.instructions = Instructions(self.conversations, self.queue)
-        self.questions = Questions(self.library, self.conversations, self.instructions, self.queue, self.runs)
+        self.questions = Questions(self.library, self.conversations, self.queue, self.runs)
         self.snapshots = Snapshots(folders.saved_readings, config.saved_quota_bytes)
         self.removed_readings = self.snapshots.remove_dead()  # how many, and their bytes
         self.trash = Trash(self.library, self.conversations, self._erase)
         self.trash.empty()
         self.collection = DocumentCollection(self.library, self.queue)
         self.suggestions = Suggestions(self.library, self.conversations, self.queue, self.views.documents)
-        self.extractor = TextExtractor(self.library, read, self._read_text, self.queue.no_text)
+        self.extractor = TextExtractor(self.library, read, self.read, self.queue.no_text)
         self.take_text = read
         self.start_id = uuid.uuid4().hex
         self.opening: str | None = None  # document that a first tab shows (from the command line)
@@ -367,8 +366,3 @@ class Services:
         chosen = {name: getattr(self.settings, name) for name in settings_store.ENGINE_SETTINGS
                   if name not in self._fixed}
         return dataclasses.replace(config, **chosen)
-
-    def _read_text(self, document: str) -> None:
-        """Read a document whose text has been taken out for somebody who waits for it."""
-        if self.library.document(document) is not None:  # it may have been deleted meanwhile
-            self.read(document)

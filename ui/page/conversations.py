@@ -118,7 +118,7 @@ def results(services: Services, view: TabView) -> str:
 
 def wanted(services: Services, words: str) -> str:
     """Return what pressing the button keeps: nothing, where the model follows no instructions."""
-    return words if services.instructions.followed else ""
+    return words if services.questions.instructions_followed else ""
 
 
 def build(services: Services, tabs: Tabs) -> Outputs:
@@ -148,7 +148,7 @@ def build(services: Services, tabs: Tabs) -> Outputs:
 
     def instruct(words: str, request: gr.Request) -> None:
         view = tabs.get(request.session_hash)
-        safely(view, lambda: services.instructions.keep(view, wanted(services, words)))
+        safely(view, lambda: services.questions.instruct(view, wanted(services, words)))
 
     def leave_instructing(request: gr.Request) -> None:
         tabs.get(request.session_hash).instructing = False
@@ -198,7 +198,7 @@ def actions(services: Services) -> Actions:
 
 
 def panels(services: Services) -> list[Panel]:
-    conversations, rules = services.conversations, services.instructions
+    conversations, questions = services.conversations, services.questions
 
     def used(view: TabView) -> object:
         """Return what ``context_use`` follows from."""
@@ -208,25 +208,27 @@ def panels(services: Services) -> list[Panel]:
     def draw_bar(view: TabView) -> str:
         if not view.document:
             return ""
-        return bar(conversations.get(view.conversation), bool(rules.of(view)), services.context_use(view))
+        return bar(conversations.get(view.conversation), bool(questions.instructions(view)), services.context_use(view))
 
     def draw_title(view: TabView) -> dict[str, Any]:
         talk = conversations.get(view.conversation) if view.renaming else None
         return gr.update(value=talk.title) if talk else gr.update()
 
     def instructing(view: TabView) -> tuple[object, ...]:
-        return view.instructing, view.conversation, rules.followed, conversations.version
+        return view.instructing, view.conversation, questions.instructions_followed, conversations.version
 
     def draw_about(view: TabView) -> str:
-        words = INSTRUCT_HELP if rules.followed else INSTRUCT_NONE
+        words = INSTRUCT_HELP if questions.instructions_followed else INSTRUCT_NONE
         return f'<h2>{INSTRUCT_LABEL}</h2><p class="tf-muted">{esc(words)}</p>'
 
     def draw_words(view: TabView) -> dict[str, Any]:
-        return gr.update(value=rules.of(view), interactive=rules.followed) if view.instructing else gr.update()
+        if not view.instructing:
+            return gr.update()
+        return gr.update(value=questions.instructions(view), interactive=questions.instructions_followed)
 
     def draw_keep(view: TabView) -> dict[str, Any]:
-        return gr.update(value=INSTRUCT_KEEP if rules.followed else "Remove",
-                         visible=rules.followed or bool(rules.of(view)))
+        return gr.update(value=INSTRUCT_KEEP if questions.instructions_followed else "Remove",
+                         visible=questions.instructions_followed or bool(questions.instructions(view)))
 
     return [
         Panel("talk_bar", lambda view: (used(view), view.system), draw_bar),
@@ -235,6 +237,7 @@ def panels(services: Services) -> list[Panel]:
         Panel("new_title", lambda view: (view.renaming, view.conversation), draw_title),
         Panel("instructing", lambda view: view.instructing, lambda view: gr.update(visible=view.instructing)),
         Panel("instructions_about", instructing, draw_about),
-        Panel("instructions", lambda view: (view.instructing, view.conversation, rules.followed), draw_words),
+        Panel("instructions", lambda view: (view.instructing, view.conversation, questions.instructions_followed),
+              draw_words),
         Panel("keep_instructions", instructing, draw_keep),
     ]

@@ -260,7 +260,7 @@ def test_instructions_belong_to_a_conversation_and_reach_the_model(services: Ser
     services.add(view, [(path, path.name)])
     wait_for(lambda: services.queue.open_key is not None)
     told_services(services, True)
-    services.instructions.keep(view, " Answer in *French*. ")
+    services.questions.instruct(view, " Answer in *French*. ")
     assert view.system == "Answer in *French*."
 
     def ask(words: str) -> str:
@@ -273,8 +273,8 @@ def test_instructions_belong_to_a_conversation_and_reach_the_model(services: Ser
     first = view.conversation
     assert services.conversations.get(first).system == "Answer in *French*."
     with pytest.raises(TriForceError, match=r"4,?001 characters.*4,?000 at most"):  # whatever a browser lets through
-        services.instructions.keep(view, "x" * 4001)
-    services.instructions.keep(view, "Be brief.")
+        services.questions.instruct(view, "x" * 4001)
+    services.questions.instruct(view, "Be brief.")
     assert ask("And when?").endswith("It was told: Be brief.")
     view.conversation = None
     assert "told" not in ask("Another talk?"), "another conversation has none"
@@ -296,13 +296,13 @@ def test_instructions_are_never_dropped_silently(services: Services, tmp_path: P
     wait_for(lambda: services.queue.open_key is not None)
     told_services(services, False)
     with pytest.raises(TriForceError, match="follows no instructions"):
-        services.instructions.keep(view, "Be brief.")
+        services.questions.instruct(view, "Be brief.")
     told_services(services, True)
-    services.instructions.keep(view, "Be brief.")
+    services.questions.instruct(view, "Be brief.")
     told_services(services, False)
     with pytest.raises(TriForceError, match="Remove them"):
         services.ask(view, "How many?")
     assert view.conversation is None, "no conversation is left behind"
-    services.instructions.keep(view, talks_panel.wanted(services, "Be brief."))
+    services.questions.instruct(view, talks_panel.wanted(services, "Be brief."))
     run = asked(services, view, "How many?")
     assert run.state == "done"
