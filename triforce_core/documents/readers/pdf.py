@@ -15,7 +15,6 @@ from ..reflow import strip_running_lines, vocabulary
 from .pdf_damage import Damage, damage
 from .pdf_lines import Line, lines_of_page
 from .pdf_pages import page_texts
-from .plain_text import text_blocks
 from .source import Heading, Raw, RawPage, Source, is_are, page_numbers
 
 if TYPE_CHECKING:
@@ -206,6 +205,8 @@ def read_with_pypdf(source: Source) -> Raw:
 
 def _joined(texts: Sequence[str]) -> list[str]:
     """Return the texts of pages, which have running lines and hard line ends, laid out like plain text."""
+    from .plain_text import text_blocks  # of no use to the other reader, and its patterns take a while to compile
+
     pages = strip_running_lines([text.split("\n") for text in texts])
     return [text_blocks(lines, vocabulary(lines, divides=True)).finish()[0] for lines in pages]
 
