@@ -95,42 +95,31 @@ class FullCache(KVCache):
         return [layer.restore(num_tokens) for layer in self.layers]
 
 
-class UnpackingRoom:
-    """Memory on a GPU in which one layer's numbers stand while a wide pass attends them: all layers share it."""
-
-    def __init__(self) -> None:
-        self._held: Tensor | None = None
-
-    def take(self, heads: int, slots: int, dim: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Return buffers [H, C, D], which hold anything until they are written."""
-        shape = (2, heads, slots, dim)
-        if self._held is None or self._held.shape != shape:
-            self._held = None
-            self._held = torch.empty(shape, dtype=torch.bfloat16, device=device)
-        return self._held[0], self._held[1]
-
-    def clear(self) -> None:
-        self._held = None
-
-
 class RowsBuffers(LayerBuffers):
     """keys and values int8 [H, C, W], never turned. Unfilled slots are zero bytes, which stand for zeros."""
 
     __slots__ = ("_room", "bits", "dim")
 
     def __init__(self, heads: int, slots: int, dim: int, bits: int, device: torch.device,
-                 room: UnpackingRoom | None = None) -> None:
-        """bits: of a number. room: what layers of a cache on a GPU share. Raises NotEnoughMemoryError."""
+                 room: list[Tensor] | None = None) -> None:
+        """bits: of a number. room: what layers of a cache on a GPU share, so that each one's numbers can stand in the
+        same memory [2, H, C, D] while a wide pass attends them: [] at first. Raises NotEnoughMemoryError."""
         super().__init__(heads, slots, row_bytes(dim, bits), torch.int8, device)
         self.dim, self.bits, self._room = dim, bits, room
 
     @property
     def room(self) -> Callable[[], tuple[Tensor, Tensor]] | None:
-        shared = self._room
-        if shared is None:
-            return None
-        heads, slots, _ = self.keys.shape
-        return lambda: shared.take(heads, slots, self.dim, self.keys.device)
+        return None if self._room is None else self._take_room
+
+    def _take_room(self) -> tuple[Tensor, Tensor]:
+        """Return buffers [H, C, D], which hold anything until they are written."""
+        assert self._room is not None
+        shape = (2, *self.keys.shape[:2], self.dim)
+        if not self._room or self._room[0].shape != shape:
+            self._room.clear()
+            self._room.append(torch.empty(shape, dtype=torch.bfloat16, device=self.keys.device))
+        keys, values = self._room[0]
+        return keys, values
 
     def resize(self, slots: int, keep: int) -> None:
         if self._room is not None:
@@ -170,7 +159,7 @@ class RowsCache(FullCache):
         """kind: "int8" or "int4". See FullCache. Raises NotEnoughMemoryError."""
         self.kind, self._bits = kind, KV_BITS[kind]
         at = torch.device(device)
-        room = UnpackingRoom() if at.type == "cuda" else None
+        room: list[Tensor] | None = [] if at.type == "cuda" else None
         layers: list[LayerBuffers] = [
             RowsBuffers(num_kv_heads, min(slots, max_tokens), head_dim, self._bits, at, room)
             for _ in range(num_layers)]

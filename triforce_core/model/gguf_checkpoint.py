@@ -242,7 +242,13 @@ class GGUFWeights:
 def dequantise(raw: np.ndarray, kind: str) -> Tensor:
     """uint8 [rows, bytes of a row] -> fp32 or the plain type itself, [rows, weights of a row]."""
     plain = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}.get(kind)
-    return read_groups(raw, kind).numbers() if plain is None else torch.from_numpy(np.array(raw)).view(plain)
+    if plain is not None:
+        return torch.from_numpy(np.array(raw)).view(plain)
+    from gguf import GGMLQuantizationType
+    from gguf.quants import dequantize
+
+    with np.errstate(all="ignore"):  # scales of hostile files
+        return torch.from_numpy(dequantize(raw, GGMLQuantizationType[kind]))  # half the time of the groups' numbers
 
 
 FORMS = {"Q8_0": Form(8, 32, False), "Q4_0": Form(4, 32, False), "Q4_1": Form(4, 32, True),
