@@ -154,10 +154,8 @@ class Library:
             raise
 
     def _insert(self, key: str, name: str, extension: str, size: int, parts: Sequence[str]) -> Entry:
-        self._database.write(
-            "insert or ignore into documents (id, name, extension, bytes, added_at, state, parts)"
-            " values (?,?,?,?,?,'new',?)", (key, name, extension, size, time.time(), json.dumps(parts)))
-        self.version += 1
+        self._change("insert or ignore into documents (id, name, extension, bytes, added_at, state, parts)"
+                     " values (?,?,?,?,?,'new',?)", key, name, extension, size, time.time(), json.dumps(parts))
         return self._known(key)
 
     def _known(self, key: str) -> Entry:
@@ -194,14 +192,17 @@ class Library:
         """Change columns of one document."""
         assignments = ", ".join(f"{column} = ?" for column in values)
         flat = (json.dumps(value) if isinstance(value, list | tuple) else value for value in values.values())
-        self._database.write(f"update documents set {assignments} where id = ?", (*flat, key))
+        self._change(f"update documents set {assignments} where id = ?", *flat, key)
+
+    def _change(self, statement: str, *values: object) -> int:
+        changed = self._database.write(statement, values)
         self.version += 1
+        return changed
 
     def touch(self, key: str) -> None:
         """Note that it is the one used last. That must not fail where a full disk cannot keep it."""
         with suppress(NotEnoughDiskError):
-            self._database.write("update documents set opened_at = ? where id = ?", (time.time(), key))
-        self.version += 1
+            self._change("update documents set opened_at = ? where id = ?", time.time(), key)
 
     def is_here(self, entry: Entry) -> bool:
         """Return whether this is still in the library: not deleted, nor deleted and added again."""
@@ -218,23 +219,20 @@ class Library:
 
     def hide(self, key: str) -> None:
         """Delete a document so that ``restore`` can bring it back as it was, with its conversations."""
-        self._database.write("update documents set deleted_at = ? where id = ?", (time.time(), key))
-        self.version += 1
+        self._change("update documents set deleted_at = ? where id = ?", time.time(), key)
 
     def restore(self, key: str) -> None:
         """Bring back one that was hidden; a text that was being taken out then has to be taken out again."""
         with self._filing:
-            if self._database.write("update documents set deleted_at = null, state = case state when 'extracting'"
-                                    " then 'new' else state end where id = ? and deleted_at is not null", (key,)):
-                self.version += 1
+            self._change("update documents set deleted_at = null, state = case state when 'extracting' then 'new'"
+                         " else state end where id = ? and deleted_at is not null", key)
 
     def delete(self, key: str, *, hidden: bool = False) -> None:
         """Forget a document, its text and its conversations. hidden: only if it is so still."""
         only = " and deleted_at is not null" if hidden else ""
         with self._filing:
-            if not self._database.write(f"delete from documents where id = ?{only}", (key,)):
+            if not self._change(f"delete from documents where id = ?{only}", key):
                 return
-            self.version += 1
             folder = (self._folder / key).resolve()
             if folder.parent == self._folder.resolve():
                 shutil.rmtree(folder, ignore_errors=True)

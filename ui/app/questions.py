@@ -126,7 +126,8 @@ class Questions:
                 raise Refusal(ONE_AT_A_TIME, remedy=ONE_AT_A_TIME_MORE)
             lanes = race.lanes(settings, third)
             view.notice = None
-            return self._queue.race(Request(self.selection(entry), question, settings.sampling(details=False), lanes))
+            request = Request(self.selection(entry), question, settings.sampling(details=False), lanes)
+            return self._queue.answer(request, race=True)
 
     def selection(self, entry: Entry) -> Selection:
         """Return the pages that are chosen now, as a job takes them along. Raises Refusal."""

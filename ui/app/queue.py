@@ -91,12 +91,9 @@ class Queue(EngineHolder):
         self._conversations.begin(run.id, conversation, run.question, parent)
         return self._add_run("answer", run, request)
 
-    def answer(self, request: Request, heard: Callable[[], None] = lambda: None) -> Run:
+    def answer(self, request: Request, heard: Callable[[], None] = lambda: None, *, race: bool = False) -> Run:
         """Queue a question that belongs to no conversation kept here. heard: called after every change of its run."""
-        return self._add_run("answer", request.run(heard=heard), request)
-
-    def race(self, request: Request) -> Run:
-        return self._add_run("race", request.run(race=True), request)
+        return self._add_run("race" if race else "answer", request.run(race=race, heard=heard), request)
 
     def try_out(self, request: Request, heard: Callable[[], None]) -> Run:
         """Queue a trial: a question that nobody asked, about what is in the cache. Whatever is asked for stops it at

@@ -14,7 +14,6 @@ from little_books import wait_for
 from triforce_core import READERS, Document, EncryptedDocumentError, Page
 from triforce_core.documents import ReadCancelled
 from triforce_core.errors import DamagedDocumentError
-from ui.app import jobs
 from ui.app.database import Database
 from ui.app.extraction import TextExtractor
 from ui.app.library import Entry, Library
@@ -77,6 +76,12 @@ class Extracting:
             self.extractor.extract(entry.id)
         return entry
 
+    def begin(self, number: int) -> Entry:
+        """Add a file, and wait until its reader is at it."""
+        entry = self.add(number)
+        assert self.reader.begun.acquire(timeout=10)
+        return entry
+
     def delete(self, key: str) -> None:
         self.extractor.cancel(key)
         self.library.delete(key)
@@ -93,17 +98,8 @@ def extracting(tmp_path: Path) -> Iterator[Extracting]:
     made.extractor.close()
 
 
-def busy(extracting: Extracting) -> list[Entry]:
-    """All readers at work."""
-    entries = [extracting.add(number) for number in range(READERS)]
-    for _ in entries:
-        assert extracting.reader.begun.acquire(timeout=10)
-    return entries
-
-
 def test_one_file_holds_nobody_else(extracting: Extracting) -> None:
-    slow, quick = extracting.add(0), extracting.add(1)
-    assert extracting.reader.begun.acquire(timeout=10) and extracting.reader.begun.acquire(timeout=10)
+    slow, quick = extracting.begin(0), extracting.begin(1)
     extracting.reader.end(next(call for call in extracting.reader.calls if "1" in call.words))
     wait_for(lambda: extracting.state(quick) == "ready")
     assert extracting.state(slow) == "extracting"
@@ -117,39 +113,8 @@ def test_one_file_holds_nobody_else(extracting: Extracting) -> None:
     assert list(extracting.extractor.extractions) == [slow.id]
 
 
-def test_deleted_while_it_is_read_and_added_again(tmp_path: Path) -> None:
-    """The first reader ends last, and what it says is not kept."""
-    extracting = Extracting(tmp_path, deaf=lambda: True)
-    extracting.add(0, "old.txt")
-    assert extracting.reader.begun.acquire(timeout=10)
-    (first,) = extracting.reader.calls
-    extracting.delete(extracting.library.entries()[0].id)
-    entry = extracting.add(0, "new.txt")
-    assert extracting.reader.begun.acquire(timeout=10)
-    extracting.reader.end(extracting.reader.calls[1])
-    wait_for(lambda: extracting.state(entry) == "ready")
-    extracting.reader.end(first, "damaged")
-    wait_for(lambda: not extracting.reader.calls)
-    extracting.extractor.close()
-    assert extracting.state(entry) == "ready" and extracting.library.document(entry.id).title == "new"
-
-
-def test_cancelled_and_asked_for_at_once(extracting: Extracting) -> None:
-    entry = extracting.add(0)
-    assert extracting.reader.begun.acquire(timeout=10)
-    extracting.extractor.cancel(entry.id)
-    now = extracting.library.get(entry.id)
-    assert (now.state, now.error) == ("failed", jobs.READING_CANCELLED)
-    extracting.extractor.extract(entry.id, then_read=True)
-    assert extracting.reader.begun.acquire(timeout=10)
-    extracting.reader.end(extracting.reader.calls[-1])
-    wait_for(lambda: extracting.opened == [entry.id])
-    assert extracting.state(entry) == "ready"
-
-
 def test_another_password_is_tried_at_once(extracting: Extracting) -> None:
-    entry = extracting.add(0)
-    assert extracting.reader.begun.acquire(timeout=10)
+    entry = extracting.begin(0)
     extracting.reader.end(extracting.reader.calls[0], "locked")
     wait_for(lambda: extracting.state(entry) == "locked")
     for password in ("wrong", "right"):
@@ -161,7 +126,8 @@ def test_another_password_is_tried_at_once(extracting: Extracting) -> None:
 
 
 def test_what_somebody_opened_goes_first(extracting: Extracting) -> None:
-    busy(extracting)
+    for number in range(READERS):
+        extracting.begin(number)
     later, sooner = extracting.add(FILES - 2), extracting.add(FILES - 1)
     extracting.extractor.extract(sooner.id, then_read=True)
     extracting.reader.end(extracting.reader.calls[0])
@@ -171,8 +137,7 @@ def test_what_somebody_opened_goes_first(extracting: Extracting) -> None:
 
 
 def test_closing_leaves_it_for_the_next_start(extracting: Extracting) -> None:
-    entry = extracting.add(0)
-    assert extracting.reader.begun.acquire(timeout=10)
+    entry = extracting.begin(0)
     extracting.extractor.close()
     assert extracting.state(entry) == "extracting" and not extracting.reader.calls
     assert Library(Database(extracting.folder / "db.sqlite"),
