@@ -156,7 +156,10 @@ class DecodeLoop:
         done = speculate(full, pipeline.drafter, context, min(wanted, left - 1, most), sampler,
                          most=most if choice.most is None else min(most, choice.most),
                          alternatives=sampler.params.alternatives, verify=pipeline.parts.verify,
-                         overlap=partial(pipeline.overlap, self._attended.see) if observer is not None else None)
+                         overlap=pipeline.overlap if observer is not None else None)
+        mass = pipeline.observer.latest
+        if observer is not None and mass is not None:
+            self._attended.see(mass)
         tokens, stopped = _cut(done.verdict.token_ids, sampler.stop, left)
         context.extend(tokens)
         full.keep(min(len(context), full.length))

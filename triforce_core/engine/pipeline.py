@@ -207,21 +207,17 @@ class Pipeline:
 
     def time_choice(self) -> float:
         """Choose chunks as a round does; return the milliseconds of it that come after the verdict."""
-        self.overlap(lambda mass: None)
+        self.overlap()
         self._side_stream.join()
         self._choose()
         return sum(self._clock.read().values())
 
-    def overlap(self, see: Callable[[Tensor], None]) -> None:
-        """Show the mass [layers, H, chunks] of an observed pass under way, and choose chunks by it before its verdict
-        is known, where that does not depend on it.
+    def overlap(self) -> None:
+        """Choose chunks by an observed pass under way, before its verdict is known, where that does not depend on it.
 
         The host has nothing else to do then, and the device little: after the verdict it would wait for both."""
-        mass, part, cross_model = self.observer.latest, self.parts.part, self.parts.cross_model
-        if mass is None:
-            return
-        see(mass)
-        if part is None or not part.chooses_ahead:
+        part, cross_model = self.parts.part, self.parts.cross_model
+        if self.observer.latest is None or part is None or not part.chooses_ahead:
             return
         with self._side_stream:
             scores = self._scores()

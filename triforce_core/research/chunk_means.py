@@ -5,8 +5,6 @@ Means of whole chunks never change while their tokens stay, so only new chunks a
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
@@ -84,10 +82,8 @@ class MeansPipeline(Pipeline):
         super().__init__(loaded, full, plan, observer, parts)
         self._queries, self._means = observer, ChunkMeans(full.cache, plan.chunk_size)
 
-    def overlap(self, see: Callable[[Tensor], None]) -> None:
-        """Show the mass, and choose nothing ahead: means are of what is committed."""
-        if self.observer.latest is not None:
-            see(self.observer.latest)
+    def overlap(self) -> None:
+        """Choose nothing ahead: means are of what is committed."""
 
     def _scores(self) -> Tensor | None:
         if self.observer.latest is None:
