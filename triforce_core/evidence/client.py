@@ -58,7 +58,7 @@ class EvidenceClient:
 
     @property
     def pid(self) -> int | None:
-        """The running process's id; None when there is none."""
+        """Return the running process's id; None when there is none."""
         child = self._child
         return child.pid if child is not None and child.alive else None
 

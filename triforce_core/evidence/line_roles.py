@@ -38,7 +38,7 @@ _REFERENCE = re.compile(r"https?://|\bdoi\b|\bet al\b|\(\d{4}\)|\bpp?\.\s?\d|\bv
 
 
 def line_roles(lines: Sequence[str]) -> list[Role]:
-    """The role of each line (without the white space around it) of one document, in its order."""
+    """Return the role of each line (without the white space around it) of one document, in its order."""
     roles = [_role(line) for line in lines]
     for at, (line, role) in enumerate(zip(lines, roles, strict=True)):
         # A lone line of contents is a heading that ends in a number ("Act of 1996"); contents come in runs.
@@ -50,7 +50,7 @@ def line_roles(lines: Sequence[str]) -> list[Role]:
 
 
 def _titled(words: Sequence[str]) -> bool:
-    """Whether all but small words begin with a capital: "Review and Takedowns"."""
+    """Return whether all but small words begin with a capital: "Review and Takedowns"."""
     return bool(words) and words[0][0].isupper() and all(not word[0].islower() or len(word) < 5 for word in words)
 
 

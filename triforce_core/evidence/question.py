@@ -72,15 +72,14 @@ def asks(question: str) -> Asks:
 
 
 def subject_words(question: str) -> list[str]:
-    """Its words but for those that speak of the request, lower case, in order, each once; all of them if none is
-    left."""
+    """Return its words but for those that speak of the request, in lower case, each once; all if none is left."""
     words = list(dict.fromkeys(WORD.findall(question.lower().replace("’", "'"))))
     return [word for word in words if word not in REQUEST] or words
 
 
 def names(question: str) -> list[str]:
-    """Its numbers, and the words that have a capital without being the first: lower case, without "'s", each once. None
-    of a question that is written in capitals."""
+    """Return its numbers and the words that have a capital without being the first, in lower case, without "'s", each
+    once; nothing of a question that is written in capitals."""
     words = _SPELT.findall(question.replace("’", "'"))
     found = [word for place, word in enumerate(words) if word[0].isdigit() or (place and word[0].isupper())]
     found = [word.lower().removesuffix("'s") for word in found if not word.startswith("I'") and word != "I"]
@@ -88,7 +87,7 @@ def names(question: str) -> list[str]:
 
 
 def points_back(question: str) -> bool:
-    """Whether it needs the question before it to be understood: "And why did he do that?"."""
+    """Return whether it needs the question before it to be understood: "And why did he do that?"."""
     words = subject_words(question)
     return (_POINTS_BACK.search(question.lower()) is not None and len(words) <= 6) or len(words) <= 1
 

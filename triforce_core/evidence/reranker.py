@@ -1,4 +1,4 @@
-"""How well a sentence answers a question: a small encoder that compares vectors of both (a bi-encoder, arXiv
+"""Score how well a sentence answers a question by a small encoder that compares vectors of both (a bi-encoder, arXiv
 1908.10084) and reads both together (a cross-encoder, arXiv 1901.04085), with the same weights.
 
 It sees what counting words cannot, and takes some milliseconds a sentence: the sentence prior asks it about its own
@@ -105,7 +105,7 @@ class Reranker:
     @classmethod
     @lru_cache(maxsize=1)
     def shipped(cls) -> Reranker:
-        """The one in ``assets/words``, in the type that this machine multiplies fastest."""
+        """Return the one in ``assets/words``, in the type that this machine multiplies fastest."""
         import torch
 
         from ..device.capability import choose_dtype, read_capability

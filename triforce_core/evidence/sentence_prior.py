@@ -1,6 +1,6 @@
-"""How well each sentence of a document answers a question: a small network over the features of ``sentence_index``, an
-encoder that compares the question with its best ones and reads the best of those again (``reranker``), and the chance
-that no sentence answers. All are fitted on questions that people wrote (``training/prior.py``,
+"""Rank the sentences of a document as answers to a question, by a small network over the features of
+``sentence_index``, then an encoder that compares the best with the question and reads the best of those
+(``reranker``); and the chance that none answers. All are fitted on questions that people wrote (``training/prior.py``,
 ``training/reranker.py``)."""
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Network:
 
     @classmethod
     def from_stored(cls, stored: dict[str, np.ndarray], name: str) -> Network:
-        """The arrays ``name.mean``, ``name.std``, ``name.w1``, ``name.b1`` ..."""
+        """Return the network with the arrays ``name.mean``, ``name.std``, ``name.w1``, ``name.b1`` ..."""
         count = sum(key.startswith(f"{name}.w") for key in stored)
         layers = tuple((stored[f"{name}.w{at}"], stored[f"{name}.b{at}"]) for at in range(1, count + 1))
         return cls(stored[f"{name}.mean"], stored[f"{name}.std"], layers)
@@ -77,7 +77,7 @@ class SentencePrior:
     @classmethod
     @lru_cache(maxsize=1)
     def shipped(cls) -> SentencePrior:
-        """The weights in ``assets/words``."""
+        """Return the weights in ``assets/words``."""
         with np.load(_FILE) as stored:
             arrays = {key: stored[key].astype(np.float32) for key in stored.files}
         networks = [Network.from_stored(arrays, name) for name in ("sentence", "answered", "summary")]
@@ -110,7 +110,7 @@ def by_words(sentence: Network, index: SentenceIndex, question: str, before: str
 
 
 def passage(index: SentenceIndex, sentence: int) -> Passage:
-    """As the reranker reads it."""
+    """Return a sentence as the reranker reads it."""
     heading, line = int(index.heading_of[sentence]), index.line_of
     beside = sentence and line[sentence - 1] == line[sentence]
     return Passage(index.sentences[sentence], index.sentences[heading] if heading >= 0 else "",

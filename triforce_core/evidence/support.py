@@ -1,4 +1,4 @@
-"""The passage of a document that comes nearest to each sentence of an answer in free words, by its words.
+"""Find the passage of a document that comes nearest to each sentence of an answer in free words, by its words.
 
 A measure of overlap, not of truth: a passage may hold the words and say the opposite, or say the same in other words.
 ``python -m triforce_core.bench.answers FOLDER --support`` measures it.

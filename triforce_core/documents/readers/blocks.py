@@ -33,11 +33,11 @@ class Blocks:
         self._add("paragraph", in_lines(text))
 
     def item(self, marker: str, text: str) -> None:
-        """A list item, one line if its text is one; marker: "-" or "3."."""
+        """Add a list item, one line if its text is one; marker: "-" or "3."."""
         self._add("item", in_lines(f"{marker} {text}"))
 
     def row(self, cells: Iterable[str], first: bool = False) -> None:
-        """A row of a table; first: one of another table than the row before.
+        """Add a row of a table; first: one of another table than the row before.
 
         A bar stands before the second cell where the first is empty: columns stay apart."""
         line = " | ".join(" ".join(cell.split()) for cell in cells)
@@ -53,7 +53,7 @@ class Blocks:
         self._add("code", "\n".join(line.rstrip() for line in lines).strip("\n"))
 
     def finish(self) -> tuple[str, list[tuple[str, int]]]:
-        """The text, and its headings (words, level) in their order, each a line of its own in it."""
+        """Return the text, and its headings (words, level) in their order, each a line of its own in it."""
         self._contents_as_headings()
         pieces: list[str] = []
         before = ""
@@ -89,7 +89,7 @@ def in_lines(text: str) -> str:
 
 
 def unmarked(text: str, marks: Set[str]) -> str:
-    """A sentence without those marks of notes that nothing but their place sets apart from it."""
+    """Return a sentence without those marks of notes that nothing but their place sets apart from it."""
     text = _MARKED.sub(lambda found: found[1] if found[2] in marks else found[0], text)
     return _BRACKETED.sub(lambda found: "" if found[1] in marks else found[0], text)
 

@@ -1,4 +1,4 @@
-"""What a DOCX says of its paragraphs elsewhere: which styles are headings or hidden, how its lists count."""
+"""Look up a DOCX's styles, which may be headings or hidden, and count its lists."""
 
 from __future__ import annotations
 

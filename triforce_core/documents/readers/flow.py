@@ -95,7 +95,7 @@ class Flow:
 
 @dataclass
 class Table:
-    """The one that is being read. spans: column -> (further rows, text) of cells that reach down."""
+    """The table that is being read. spans: column -> (further rows, text) of cells that reach down."""
 
     spans: dict[int, tuple[int, str]] = field(default_factory=dict)
     row: list[tuple[Flow, int, int]] = field(default_factory=list)

@@ -165,7 +165,7 @@ class _Writer:
         self._numbered = 0  # notes that number themselves
 
     def children(self, node: nodes.Element, name: str = "", attributes: dict[str, str] | None = None) -> None:
-        """What stands in a node, in an element of that name if it has one."""
+        """Write what stands in a node, in an element of that name if it has one."""
         if name:
             self.tree.open(name, attributes)
             element = self.tree.here

@@ -61,7 +61,7 @@ class Heading:
 
 @dataclass
 class Unread:
-    """How many of each stand in the file and were left out of the text. What was lost is no such: it is a warning."""
+    """Counts of what stands in the file and was left out of the text. Lost text is not counted: it is a warning."""
 
     pictures: int = 0  # and drawings, films, sounds, embedded objects
     comments: int = 0
