@@ -47,18 +47,6 @@ def test_costs_near_and_between_lengths(tmp_path):
     assert profile.lengths() == (4096, 12300)
 
 
-def test_a_profile_of_an_earlier_version_is_read(tmp_path):
-    """Which kept more: how drafts fared, trees, and a plan in words."""
-    kept(tmp_path)
-    [file] = tmp_path.iterdir()
-    content = json.loads(file.read_text())
-    older = {"words": "drafting 10 tokens at a time", "seen": {"a kind": {"tested": [1.0]}},
-             "trees": {PLACE: {"4096": {"verify": [[5, 12.0]], "draft": [[1, 3.0]]}}}}
-    file.write_text(json.dumps(content | older))
-    again = Profile(tmp_path, HERE)
-    assert not again.trouble and again.costs(PLACE, TIERS, 4096, 2) == COSTS
-
-
 def test_a_pass_that_was_disturbed_is_not_dearer_than_a_wider_one(tmp_path):
     profile = Profile(None, HERE)
     profile.keep_costs(PLACE, TIERS, 100, 2, Costs(90.0, ((3, 12.0), (9, 80.0), (33, 40.0)), 4.0))
