@@ -157,7 +157,7 @@ def test_agreeing_alike():
 @pytest.mark.parametrize("vocabulary", [2048, 2049, 5000, 50_000])
 @pytest.mark.parametrize("kept", [1, 40, 1023, 1024, 1025, 1900])
 def test_top_p_keeps_the_token_that_crosses_it_and_no_more(vocabulary: int, kept: int) -> None:
-    """Of a peaked, a flat and a tied row. Above 2,048 tokens the host tries the likeliest 1,024 before it sorts all."""
+    """For peaked, flat and tied rows. Above 2,048 tokens the host tries the likeliest 1,024 before it sorts all."""
     drawn = torch.randn(vocabulary, generator=torch.Generator().manual_seed(4))
     logits = torch.stack((drawn * 2, drawn * 0.01, (drawn * 2).round()))
     for row, scores in enumerate(logits):

@@ -1,4 +1,4 @@
-"""What names a comparison, and what that makes of a plan's tiers."""
+"""The settings that name a comparison, and the tiers of its plan."""
 
 from __future__ import annotations
 

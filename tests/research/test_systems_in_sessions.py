@@ -23,7 +23,7 @@ def engine(tmp_path_factory, lengths_given):
 
 @pytest.fixture(scope="module")
 def plain(engine):
-    """What plain decoding answers, as long as any of the systems does."""
+    """Return plain decoding's answer, as long as any of the systems gives."""
     return answer(engine, ResearchConfig(engine="autoregressive", verifier="coupled", quotes="off"), temperature=0.8,
                   tokens=80)[0].token_ids
 

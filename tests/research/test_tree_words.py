@@ -76,7 +76,7 @@ CASES = [*(("ordinary", grower) for grower in [*GROWERS, *FOR_ALL, *ON_CHIP]),
 
 @pytest.fixture(scope="module")
 def plainly(engines):
-    """What plain decoding answers, each once."""
+    """Return plain decoding's answers, each made once."""
     return cache(lambda **given: answer(engines["ordinary"], engine="autoregressive", **given)[0])
 
 

@@ -11,7 +11,7 @@ from triforce_core.speculation import verifier
 
 
 def at_once(way, monkeypatch) -> None:
-    """Of a verifier, of chains or of trees."""
+    """Have a verifier, of chains or of trees, decide all at once."""
     monkeypatch.setattr(way, "reject", lambda draft, target, chance: way.reject_at_once(
         draft, torch.stack([target[row] for row in range(len(draft.token_ids) + 1)]), OnTensors(chance)))
 

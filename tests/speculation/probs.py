@@ -61,12 +61,12 @@ def one_round(target, drafter, gamma2: int, params: SamplingParams, chance, mask
 
 
 def due_counts(accepted: int, drafted: int) -> tuple[int, int]:
-    """Of one chain, (tested, accepted): what stands behind the first refusal was never tested."""
+    """Return a chain's (tested, accepted) tokens: behind the first refusal nothing was tested."""
     return min(accepted + 1, drafted), accepted
 
 
 def counted(counts: Sequence[TierCount]) -> tuple[int, int]:
-    """(tested, accepted), of all tiers."""
+    """Return (tested, accepted) tokens of all tiers."""
     return sum(count.tested for count in counts), sum(count.accepted for count in counts)
 
 

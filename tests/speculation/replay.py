@@ -59,11 +59,11 @@ class Trace:
         return len(self) < LIMIT
 
     def odds(self, began: int, place: int) -> float:
-        """That a token at ``place`` is right, drafted in a round that began at ``began``; behind the end as before."""
+        """Return the odds that a token at ``place`` is right, drafted in a round that began at ``began``."""
         return self.right[_row(began, place)][place % len(self)]
 
     def confidence(self, began: int, place: int) -> float:
-        """Of such a token."""
+        """Return how sure the tier was of such a token."""
         return self.sure[_row(began, place)][place % len(self)]
 
     def run(self, place: int) -> int:
@@ -105,8 +105,8 @@ class Replay:
         return RoundSeen(choice, guided, min(accepted + 1, len(guided)), accepted, steps, spent, sure)
 
     def _draft(self, choice: Selection, wanted: int, left: int) -> tuple[list[bool], list[bool], list[float], int]:
-        """Of each drafted token whether it was forced and is right; how sure its tier was of the others; the middle
-        tier's passes."""
+        """Return whether each drafted token was forced and is right, how sure its tier was of the others, and the
+        middle tier's passes."""
         trace, place = self._trace, self._at
         guided: list[bool] = []
         right: list[bool] = []

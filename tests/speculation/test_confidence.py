@@ -1,4 +1,4 @@
-"""What confidence is worth is assumed, then learnt; drafts end where it says that another step does not pay."""
+"""The worth of confidence is assumed, then learnt; drafts end where it says that another step does not pay."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from triforce_core.speculation.draft_length import Candidates, Controller, Costs, Prior, RoundSeen, Selection
 
-HOPED = (0.3, 0.12, 0.06, 0.04, 0.02, 0.005)
+ASSUMED = (0.3, 0.12, 0.06, 0.04, 0.02, 0.005)
 COSTS = Costs(20.0, ((1, 20.0), (33, 24.0)), 3.0, 1.0)
 LENGTHS = (2, 4, 6, 8, 12, 16, 24, 32)
 
@@ -56,11 +56,11 @@ class Patches:
 
 
 def controller(*, confident: bool = True, hope: float = 0.9) -> Controller:
-    return Controller(COSTS, Candidates(LENGTHS, True), Prior(hope, errors=HOPED if confident else ()), clocks=False)
+    return Controller(COSTS, Candidates(LENGTHS, True), Prior(hope, errors=ASSUMED if confident else ()), clocks=False)
 
 
 def taught(*rounds: tuple[list[float], int, int]) -> list[float]:
-    """What a controller takes for the errors of each row after rounds of (confidence, tested, accepted)."""
+    """Return a controller's errors of each row after rounds of (confidence, tested, accepted)."""
     made = controller()
     for sure, tested, accepted in rounds:
         made.learn(RoundSeen(Selection(len(sure)), [False] * len(sure), tested, accepted, 1, 1.0, sure))
@@ -68,7 +68,7 @@ def taught(*rounds: tuple[list[float], int, int]) -> list[float]:
 
 
 def test_errors_are_the_assumed_ones_until_something_was_seen():
-    assert taught() == pytest.approx(HOPED)
+    assert taught() == pytest.approx(ASSUMED)
 
 
 def test_a_row_that_is_seen_often_is_known_by_itself():
@@ -78,8 +78,8 @@ def test_a_row_that_is_seen_often_is_known_by_itself():
 
 def test_what_is_refused_anywhere_raises_all_errors():
     errors = taught(*[([0.95], 1, 0)] * 10)
-    assert errors[0] > 2 * HOPED[0] or errors[0] == 1.0
-    assert all(now > before for now, before in zip(errors, HOPED, strict=True))
+    assert errors[0] > 2 * ASSUMED[0] or errors[0] == 1.0
+    assert all(now > before for now, before in zip(errors, ASSUMED, strict=True))
 
 
 def test_what_was_not_tested_teaches_nothing():
@@ -116,5 +116,5 @@ def test_steps_under_way_are_reckoned_with():
 
 def test_where_the_longest_draft_costs_nothing_it_is_always_made():
     cheap = replace(COSTS, plain=1000.0, verify=((1, 1000.0), (33, 1001.0)))
-    choice = Controller(cheap, Candidates(LENGTHS, True), Prior(0.9, errors=HOPED), clocks=False).next()
+    choice = Controller(cheap, Candidates(LENGTHS, True), Prior(0.9, errors=ASSUMED), clocks=False).next()
     assert choice.gamma2 == max(LENGTHS) and choice.keep_going([0.99] * 31, 31, 31, 0)

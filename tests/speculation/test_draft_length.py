@@ -87,7 +87,7 @@ def test_hardly_slower_than_plain_decoding_where_no_draft_pays(a):
 
 @pytest.mark.parametrize("a", [0.6, 0.65, 0.7])
 def test_luck_is_not_taken_for_gain_where_drafts_just_pay_or_just_do_not(a):
-    """Of many noisy estimates the best is too good: what drafts really brought decides there."""
+    """The best of many noisy estimates is too good: what drafts really brought decides there."""
     world = World(a, 0.1, plain=8.4, verify=((3, 8.6), (33, 9.8)), small=0.15, retrieval=3.1)
     assert world.rate(controller(world), 10_000) > 0.97 * 1e3 / world.costs.plain
 
@@ -153,7 +153,7 @@ def test_without_clocks_the_same_rounds_decide_the_same():
 
 
 def test_forced_tokens_are_neither_drafted_nor_doubted():
-    """Of each draft three in four tokens come from the document; the others are seldom right."""
+    """Three in four tokens of each draft come from the document; the others are seldom right."""
     made = controller(World(0.5, 0.5), hope=0.5)
     for _ in range(200):
         made.learn(RoundSeen(Selection(8), [False, True, True, True] * 2, 1, 0, 2, 30.0))

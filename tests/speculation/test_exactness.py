@@ -44,7 +44,7 @@ def test_three_tiers_are_lossless(params, gamma1, gamma2, rejection):
 
 
 def test_the_middle_tier_alone_emits_its_own_models_law():
-    """What the outer verifier is told about the draft is true: token and law agree, position by position."""
+    """Its drafts have the law that they claim: token and law agree, position by position."""
     _, retrieval, small = models()
     params = SamplingParams(temperature=1.0)
     token_probs = enumerate_exactly(
@@ -118,7 +118,7 @@ def test_deciding_on_the_whole_draft_keeps_more_of_it():
 
 @pytest.mark.parametrize("scale", [0.9, 1.0])
 def test_the_enumeration_sees_a_wrong_share_kept(scale, monkeypatch):
-    """Of a draft that is decided on as a whole, by a tenth."""
+    """By a tenth, of a draft that is decided on as a whole."""
     exact = verifier.reject_block
 
     class Scaled:

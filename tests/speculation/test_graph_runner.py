@@ -129,7 +129,7 @@ def test_the_small_model_alone(params):
 
 
 class OneRoundLate:
-    """What a rule makes of a draft where it is asked while the next round is under way, for a host that has none."""
+    """Ask a rule as if the next round were under way, for a host that has none."""
 
     def __init__(self, rule: Callable, most: int, wanted: int) -> None:
         self._rule, self._most, self._wanted = rule, most, wanted

@@ -92,7 +92,7 @@ def test_never_slower_than_plain_decoding_nor_much_than_the_usual_lengths(worklo
 
 @pytest.mark.parametrize("temperature", TEMPERATURES)
 def test_where_rows_cost_little_a_quotation_is_drafted_whole(temperature):
-    """How far forced runs reach is known roughly; drafts that end within one cost a round more."""
+    """The reach of forced runs is known roughly; drafts that end within one cost a round more."""
     traces, lengths = Trace.of("questions", temperature), list(product(STEPS_ON_A_GPU, LENGTHS))
     made, mine = controller("questions", temperature, on_a_gpu=True), 0.0
     cases = list(product(seeds(temperature), traces))

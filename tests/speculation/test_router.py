@@ -19,7 +19,7 @@ def either(document: list[int], *token_ids: int, price: float = 0.25, lengths: t
 
 
 def round_of(drafter: Router, context: list[int], truth: list[int]) -> list[str]:
-    """Who gave the tokens of a round after which the context goes on with ``truth``; nothing of it is tested here."""
+    """Return who gave the tokens of a round after which the context goes on with ``truth``."""
     draft = drafter.propose(context, 4, GREEDY)
     drafter.settle([*context, *truth], committed=True)
     return draft.proposed_by(drafter.tier)
@@ -93,7 +93,7 @@ def test_a_copy_has_one_of_the_given_lengths() -> None:
 
 
 def test_where_words_are_held_to_the_document_copies_are_not_asked() -> None:
-    """What is forced there both know, and what is open is short."""
+    """Both know the forced tokens, and little is open."""
     sampler = Sampler(SamplingParams(), masks=Fussy())
     drafter, context = either(LONG, 99, price=1e6), [*LONG, *LONG[:6]]
     assert set(drafter.propose(context, 4, GREEDY).proposed_by("draft")) == {NGRAM}

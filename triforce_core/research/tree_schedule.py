@@ -1,4 +1,4 @@
-"""How a tree is grown in passes of few widths, in tables that change with the tree's shape, not by round.
+"""The growth of a tree in passes of few widths, in tables that change with the tree's shape, not by round.
 
 Letters: S passes, R rows of the widest, K siblings of the largest family, M columns of a mask. The first pass reads the
 newest tokens of the context, the last of which is the root; then come the tokens of each level that have children, 64

@@ -1,4 +1,4 @@
-"""What passes cost on this machine with one model: a profile, kept from one start to the next.
+"""The costs of passes on this machine with one model: a profile, kept from one start to the next.
 
 One JSON file of figures. Whatever is wrong with it, it is measured anew, and ``trouble`` says why. Knows no model: its
 caller names the machine, the model and the tiers in words that change when a measurement would.

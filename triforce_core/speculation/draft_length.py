@@ -1,4 +1,4 @@
-"""How many tokens to draft in the next round: as many as bring the most tokens per millisecond.
+"""The length of the next round's draft: as many tokens as bring the most tokens per millisecond.
 
 A round that asks for g tokens brings 1 + a + ... + a^g of them (arXiv 2211.17192, equation 1), a being the share that
 was accepted lately, and costs its drafts and one full pass, which were measured. Where a tier says how sure it is of
