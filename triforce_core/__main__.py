@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _Kind = TypeVar("_Kind")
 _STATS = ("time_to_first_token", "decode_tokens_per_second", "tokens_per_full_pass", "generated_tokens", "full_passes",
-          "tokens_by_origin", "engine", "verifier", "why", "streamed_bytes")  # that are told as they are
+          "tokens_by_origin", "engine", "verifier", "why", "streamed_bytes")  # reported as they are
 _EPILOG = """\
 example:
   python -m triforce_core ask book.pdf "What is the main claim?" --pages 1-40 --json

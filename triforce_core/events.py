@@ -393,7 +393,7 @@ class RoundEvent:
     gamma1: int = 0
     gamma2: int = 0
     chunks: tuple[AttendedChunk, ...] = ()
-    decoding: float = 0.0  # of ``elapsed``, seconds since the question was read; 0: not told
+    decoding: float = 0.0  # of ``elapsed``, seconds since the question was read; 0: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,7 +430,7 @@ class QuoteEvent:
     """A quotation that was held to the document: where it stands there is known from decoding, nothing is looked up.
 
     number: of the answer's quotations, from 0; a later event of the same number replaces it. start, end: characters of
-    the answer, without the marks. closed: the closing mark stands; before that, a quotation is told of once, when a
+    the answer, without the marks. closed: the closing mark stands; before that, a quotation is reported once, when a
     single place is left for it (as far as it was written by then), and where the answer ends inside it. occurrences:
     the first ones, in the document's order; count: how many there are. before, after: the sentences around the first
     one, of a quotation that is closed; "" where there is none on the same line. lead_in: what the first one hangs on:
@@ -510,7 +510,7 @@ class AnswerStats:
 class Finished:
     """The answer is complete (or stopped). text is the whole answer; token_ids include its stop token if any.
 
-    confidence: the chance, in [0, 1], that the document answers the question, told by models that only quote;
+    confidence: the chance, in [0, 1], that the document answers the question, estimated for models that only quote;
     answerable:
     False where it is so low that the answer says so. Both None where nobody estimated it."""
 

@@ -35,7 +35,7 @@ _ONE_AT_A_TIME = threading.Lock()
 
 def compile_ahead() -> threading.Thread | None:
     """Make the library in the background, for whoever asks for it next; None: it is not wanted here. What goes wrong is
-    told when it is asked for."""
+    reported when it is asked for."""
     if os.environ.get(SETTING) == "torch" or not supported():
         return None
     thread = threading.Thread(target=_compile_quietly, name="compile kernels", daemon=True)

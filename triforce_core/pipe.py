@@ -156,7 +156,7 @@ class Child:
         with contextlib.suppress(OSError):
             self.send(Close())
 
-    def let_go(self) -> None:
+    def close_pipes(self) -> None:
         """Close the pipes of a process that has ended: a session may bury many."""
         with contextlib.suppress(OSError):
             self._sender.close()

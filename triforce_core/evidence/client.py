@@ -122,7 +122,7 @@ class EvidenceClient:
         if child is None:
             return "the app is closing"
         ending = child.how_it_ended()
-        child.let_go()
+        child.close_pipes()
         return ending
 
     def _end_when_idle(self, child: Child) -> None:

@@ -46,15 +46,15 @@ class Pulse:
         self.beats_here, self.to_child = os.pipe()
         os.set_blocking(self.beats_here, False)
         self._clock, self._lock = clock, threading.Lock()
-        self._looked, self._silent, self._open = clock(), 0.0, True
+        self._looked, self._pause, self._open = clock(), 0.0, True
 
     def silent_seconds(self) -> float:
         """Return how long the process has said nothing, as far as this one was awake itself to hear it."""
         with self._lock:
             now = self._clock()
             passed, self._looked = now - self._looked, now
-            self._silent = 0.0 if self._heard() else self._silent + min(passed, _LOOKED_AWAY)
-            return self._silent
+            self._pause = 0.0 if self._heard() else self._pause + min(passed, _LOOKED_AWAY)
+            return self._pause
 
     def started(self) -> None:
         """Close the child's end, which it has by now."""
@@ -112,8 +112,8 @@ class EngineChild(Child):
         """Return for how long it has shown no sign of life, see ``heartbeat``; 0 where that cannot be known."""
         return self._pulse.silent_seconds() if self._pulse else 0.0
 
-    def let_go(self) -> None:
+    def close_pipes(self) -> None:
         """Close its heartbeat's pipe too."""
         if self._pulse:
             self._pulse.close()
-        super().let_go()
+        super().close_pipes()

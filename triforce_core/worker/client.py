@@ -53,7 +53,7 @@ from .protocol import (
     Yielded,
 )
 
-_SILENT = 5.0  # seconds without one of the heartbeats that come each second: also a busy machine sends them sooner
+_LONGEST_PAUSE = 5.0  # seconds without a heartbeat, of which one comes each second: a busy machine sends them sooner
 _DOING: Mapping[type[Verb], str] = {
     Check: "looking around", Load: "starting", Tune: "measuring this machine", Measure: "measuring a document",
     OpenDocument: "reading", Ask: "answering", Prepare: "making ready for the next answer"}
@@ -171,9 +171,9 @@ class EngineClient:
             if model is None:
                 state = "loading" if self._call else "starting"
             in_cache, facts = self._in_cache, self._facts
-        silent = child.silent_seconds()
+        pause = child.silent_seconds()
         return EngineStatus(state, model, child.pid, child.rss_bytes(), in_cache, facts=facts,
-                            cpu_seconds=child.cpu_seconds(), silent_seconds=int(silent) if silent > _SILENT else 0)
+                            cpu_seconds=child.cpu_seconds(), silent_seconds=int(pause) if pause > _LONGEST_PAUSE else 0)
 
     def close(self) -> None:
         """End the child within five seconds, and what is under way. Afterwards every verb raises EngineDiedError."""
@@ -367,7 +367,7 @@ class EngineClient:
         """Close the pipes of a child that has ended."""
         if self._reader is not None:
             self._reader.join(0.5)
-        child.let_go()
+        child.close_pipes()
 
     def _gone(self) -> EngineDiedError:
         return EngineDiedError("The engine has been closed", remedy="Start the app again.")

@@ -27,7 +27,7 @@ class Followers:
     """Ranks 1 to gpus - 1. Every method but the watchers' own belongs to the thread that works."""
 
     def __init__(self, config: EngineConfig, factory: str, port: int, lost: Callable[[str], None]) -> None:
-        """lost: told in words why this process can't go on; called from any thread, does not return."""
+        """lost: called with why this process can't go on, from any thread, does not return."""
         self._lost = lost
         self._open: Request | None = None
         self._ending = False
