@@ -26,7 +26,7 @@ from .document_head import prefill_line
 from .figures import figures_line
 from .html import COPY, DISMISS, PREPARING, STOP, STOPPED, STOPPING, button, card, esc
 from .page_choice import scope, which
-from .panel import PRIVATE, Actions, Outputs, Panel, block, pace, safely
+from .panel import PRIVATE, Actions, Outputs, Panel, block, pace, safely, stop_panel
 
 CHAT = "Chat"
 ASK_PLACEHOLDER = "Ask about a document"
@@ -385,16 +385,8 @@ def _live_panels(services: Services) -> list[Panel]:
 
     def draw_keys(view: TabView) -> str:
         """Say what the model cannot do where a question is written."""
-        words, more = (("Only quotes sentences · ? all keys", QUOTES_ONLY_HELP) if quotes_only(view) else (KEYS, ""))
-        return f'<span class="tf-keys" title="{esc(more)}">{esc(words)}</span>'
-
-    def stop_state(view: TabView) -> tuple[bool, bool]:
-        run = services.active_run(view)
-        return run is not None, bool(run and run.stopping)
-
-    def draw_stop(view: TabView) -> dict[str, Any]:
-        shown, stopping = stop_state(view)
-        return gr.update(visible=shown, interactive=not stopping, value=STOPPING if stopping else STOP)
+        words, more = ("Only quotes sentences · ? all keys", QUOTES_ONLY_HELP) if quotes_only(view) else (KEYS, "")
+        return f'<span class="tf-keys" title="{more}">{words}</span>'
 
     def draw_editing(view: TabView) -> str:
         if view.editing is None:
@@ -402,5 +394,5 @@ def _live_panels(services: Services) -> list[Panel]:
         return ('<div class="tf-editing" role="status"><span>You are rewording an earlier question. The old version is '
                 f'kept.</span>{button(DISMISS, "leave-edit", css="tf-quiet")}</div>')
 
-    return [Panel("live", live_key, draw_live), Panel("stop", stop_state, draw_stop),
+    return [Panel("live", live_key, draw_live), stop_panel("stop", services.active_run),
             Panel("keys", quotes_only, draw_keys), Panel("editing", lambda view: view.editing, draw_editing)]

@@ -17,8 +17,9 @@ import gradio as gr
 from triforce_core import TriForceError
 
 from ..app.queue import Queue
-from ..app.runs import RunStore
+from ..app.runs import Run, RunStore
 from ..app.tab_view import TabView
+from .html import STOP, STOPPING
 
 Outputs = dict[str, gr.blocks.Block]  # a panel's name -> the component that it draws
 Actions = dict[str, Callable[[TabView, dict[str, str]], Any]]  # by the name in ``data-action``
@@ -102,6 +103,19 @@ class Panel:
     every: float = 0.1
     news: Callable[[TabView], Hashable] = lambda view: None
     follows: Literal["words", "aside"] = "aside"
+
+
+def stop_panel(name: str, run_of: Callable[[TabView], Run | None]) -> Panel:
+    """Return the panel of a button that stops a run, and is shown while there is one."""
+    def state(view: TabView) -> tuple[bool, bool]:
+        run = run_of(view)
+        return run is not None and not run.ended, bool(run and run.stopping)
+
+    def draw(view: TabView) -> dict[str, Any]:
+        shown, stopping = state(view)
+        return gr.update(visible=shown, interactive=not stopping, value=STOPPING if stopping else STOP)
+
+    return Panel(name, state, draw)
 
 
 class Painter:

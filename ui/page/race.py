@@ -24,7 +24,7 @@ from . import formatting as fmt
 from . import markdown
 from .figures import RATE, figures_line
 from .html import PREPARING, STOP, STOPPING, card, esc
-from .panel import PRIVATE, Outputs, Panel, block, safely
+from .panel import PRIVATE, Outputs, Panel, block, safely, stop_panel
 
 RACE = "Race"
 TITLE = "The same question, with and without TriForce"
@@ -287,12 +287,5 @@ def panels(services: Services) -> list[Panel]:
         run = runs.race_of(view.document)
         return run and (run.version, wait(run))
 
-    def stop_state(view: TabView) -> tuple[bool, bool]:
-        run = runs.race_of(view.document)
-        return run is not None and not run.ended, bool(run and run.stopping)
-
-    def draw_stop(view: TabView) -> dict[str, Any]:
-        shown, stopping = stop_state(view)
-        return gr.update(visible=shown, interactive=not stopping, value=STOPPING if stopping else STOP)
-
-    return [Panel("race_board", key, draw, 0.15, news, "words"), Panel("race_stop", stop_state, draw_stop)]
+    return [Panel("race_board", key, draw, 0.15, news, "words"),
+            stop_panel("race_stop", lambda view: runs.race_of(view.document))]

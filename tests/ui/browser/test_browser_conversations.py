@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import uuid
 from pathlib import Path
 
 import pytest
-from page_steps import answered, ask, more, upload
+from little_books import wait_for
+from page_steps import answered, ask, more, more_by_keyboard, upload
 
 from ui.app.questions import SAME_SEED_TITLE
 from ui.app.suggestions import Suggestions
 from ui.page import conversations as conversation_words
-from ui.page.chat import VERSION_BEFORE
+from ui.page import library as library_words
+from ui.page.chat import CARRIED, VERSION_BEFORE
+from ui.page.conversations import INSTRUCT_HELP, INSTRUCT_NONE
 
 pytestmark = pytest.mark.browser
 
@@ -178,3 +182,112 @@ def test_streaming_costs_the_same_in_a_long_chat(served, tab, scripted) -> None:
     # The figures beside the chat come by the clock, not by the update; a transcript sent again would cost four times.
     for name, most in (("nodes", 1.2), ("bytes", 1.2), ("wire", 2.0)):
         assert costs[100][name] <= most * costs[10][name], costs
+
+
+def test_a_full_context_leads_into_a_new_conversation(served, tab, scripted) -> None:
+    upload(served, tab)
+    ask(tab, "First question?")
+    answered(tab)
+    tab.wait_for_selector(".tf-context-menu")
+    assert tab.locator("#context-note button").count() == 0
+    (talk,) = served.services.conversations.of(served.services.library.entries()[0].id)
+    (answer,) = served.services.conversations.answers(talk.id)
+    figures = answer.result["figures"] | {"reused_tokens": 32_700}
+    served.services.conversations.save(answer.id, text=answer.text, token_ids=answer.token_ids, state="done", error="",
+                                       result=answer.result | {"figures": figures})
+    tab.wait_for_selector(f"#context-note:has-text('{conversation_words.CONTEXT_FULL}')")
+    tab.click("#context-note [data-action=continue]")
+    tab.wait_for_selector(f"#transcript:has-text('{CARRIED}')")
+    tab.wait_for_selector("#context-note button", state="detached")
+    answered(tab)
+    tab.wait_for_function("document.querySelectorAll('.tf-talk').length === 2")
+    ask(tab, "And on?")
+    answered(tab, 2)
+    tab.click(".tf-context-menu summary")  # also on request
+    tab.click(".tf-context-menu [data-action=continue]")
+    tab.wait_for_function("document.querySelectorAll('.tf-talk').length === 3")
+    answered(tab, 2)
+
+
+BOX = "#instructions textarea"
+
+
+def follows(served, monkeypatch, whether: bool) -> None:
+    wait_for(lambda: served.services.queue.model is not None)
+    made = dataclasses.replace(served.services.queue.model, instructions=whether)
+    monkeypatch.setattr(served.services.queue, "model", made)
+    monkeypatch.setattr(served.services.queue._engine, "_model", made)
+
+
+def test_written_by_keyboard_kept_and_heeded(served, tab, scripted, monkeypatch) -> None:
+    follows(served, monkeypatch, True)
+    upload(served, tab)
+    more_by_keyboard(tab, "#talk-bar", "instruct")
+    tab.wait_for_selector(f"#instructing:has-text('{INSTRUCT_HELP[:40]}')")
+    tab.wait_for_function(f"document.activeElement === document.querySelector('{BOX}')")  # typing goes on there
+    tab.keyboard.type("Answer in French.")
+    tab.press(BOX, "Enter")  # a new line, nothing more
+    tab.keyboard.press("Tab")
+    tab.keyboard.press("Enter")
+    tab.wait_for_selector("#instructing", state="hidden")
+    tab.wait_for_selector("#talk-bar .tf-more > summary:focus")  # and back
+    tab.wait_for_selector(f"#talk-bar [aria-label='{conversation_words.INSTRUCT_SET}']")
+    ask(tab, "How many ships?")
+    answered(tab)
+    assert "It was told: Answer in French." in tab.inner_text("#transcript")
+    tab.reload()
+    tab.wait_for_selector(f"#talk-bar [aria-label='{conversation_words.INSTRUCT_SET}']")
+    more(tab, "#talk-bar", "instruct")
+    tab.wait_for_function(f"document.querySelector('{BOX}')?.value === 'Answer in French.'")
+    tab.click("#leave-instructions")
+    tab.wait_for_selector("#instructing", state="hidden")
+    tab.click("#new-conversation")
+    tab.wait_for_selector(f"#talk-bar [aria-label='{conversation_words.INSTRUCT_SET}']", state="detached")
+
+
+def test_closed_for_a_model_that_follows_none(served, tab, scripted, monkeypatch) -> None:
+    follows(served, monkeypatch, False)
+    upload(served, tab)
+    more(tab, "#talk-bar", "instruct")
+    tab.wait_for_selector(f"#instructing:has-text('{INSTRUCT_NONE[:40]}')")
+    assert tab.is_disabled(BOX)
+    assert tab.locator("#keep-instructions:visible").count() == 0
+    tab.keyboard.press("Escape")
+    tab.wait_for_selector("#instructing", state="hidden")
+
+
+def delete(tab, item: str) -> None:
+    tab.hover(item)
+    tab.click(f"{item} > .tf-delete")
+    tab.click(f"{item} > .tf-delete:has-text('{library_words.DELETE_SURE}')")
+
+
+def test_a_deleted_document_comes_back_after_a_reload(served, tab) -> None:
+    path = upload(served, tab)
+    ask(tab, "How many ships?")
+    answered(tab)
+    delete(tab, f".tf-doc:has-text('{path.stem}')")
+    tab.wait_for_selector(f".tf-doc:has-text('{path.stem}')", state="detached")
+    tab.wait_for_selector("#transcript .tf-welcome")
+    tab.reload()
+    tab.click("#undo")
+    tab.wait_for_selector(f".tf-title:has-text('{path.stem}')")
+    answered(tab)
+
+
+def test_undo_by_keyboard(served, tab) -> None:
+    upload(served, tab)
+    ask(tab, "How many ships?")
+    answered(tab)
+    tab.focus(".tf-talk:has-text('How many') > .tf-delete")
+    tab.keyboard.press("Enter")
+    tab.wait_for_selector(".tf-delete.tf-armed")
+    tab.keyboard.press("Enter")
+    tab.wait_for_function("document.activeElement.id === 'undo'")
+    tab.keyboard.press("Enter")
+    tab.wait_for_selector(".tf-talk:has-text('How many')")
+    delete(tab, ".tf-talk:has-text('How many')")
+    tab.wait_for_selector(".tf-toast")
+    tab.evaluate("document.activeElement.blur()")
+    tab.keyboard.press("Control+z")
+    tab.wait_for_selector(".tf-talk:has-text('How many')")

@@ -22,26 +22,20 @@ def seen(tab, selector: str) -> None:
     tab.wait_for_function(SEEN, arg=selector)
 
 
-@pytest.mark.parametrize(("width", "height"), [(640, 400), (360, 640), (1280, 800)])
-def test_an_answer_of_three_sentences_can_be_read(served, tab, scripted, width: int, height: int) -> None:
+def test_an_answer_of_three_sentences_its_quotation_and_its_page_can_be_seen(served, tab, scripted) -> None:
     upload(served, tab)
-    tab.set_viewport_size({"width": width, "height": height})
     scripted.answer = SENTENCES
-    if width < 760:
-        tab.click(".tf-panes [data-pane=center]")
     ask(tab, "How many ships?")
     answered(tab)
     tab.wait_for_selector("#transcript .tf-cite")
-    for selector in ("#transcript .tf-prose", "#transcript .tf-cite", "#question textarea", "#send"):
-        seen(tab, selector)
-    assert tab.evaluate("document.documentElement.scrollWidth") <= width
-
-
-def test_a_laptop_shows_answer_citation_and_page_at_once(served, tab, scripted) -> None:
-    upload(served, tab)
-    scripted.answer = SENTENCES
-    ask(tab, "How many ships?")
-    answered(tab)
+    for width, height in ((640, 400), (360, 640), (1280, 800)):
+        tab.set_viewport_size({"width": width, "height": height})
+        if width < 760:
+            tab.click(".tf-panes [data-pane=center]")
+        tab.evaluate("document.getElementById('chat-scroll').scrollTop = 1e6")
+        for selector in ("#transcript .tf-prose", "#transcript .tf-cite", "#question textarea", "#send"):
+            seen(tab, selector)
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
     tab.click("#transcript .tf-cite")
     tab.wait_for_selector("#page .tf-page-text mark")
     for selector in ("#transcript .tf-bubble", "#transcript .tf-prose", "#transcript .tf-cite", "#page mark", "#send"):
@@ -74,21 +68,21 @@ def test_a_menu_stays_inside_its_column(served, tab) -> None:
         seen(tab, f"#head .tf-more [data-action={action}]")
 
 
-@pytest.mark.parametrize(("width", "height"), [(640, 400), (360, 420), (1280, 660)])
-def test_pages_can_be_chosen_and_read_without_looking_for_the_button(served, tab, width: int, height: int) -> None:
-    path = write_chapters(served.folder, f"{width} wide.pdf", [(f"Part {page}", 0, page) for page in range(1, 15)], 14)
+def test_pages_can_be_chosen_and_read_without_looking_for_the_button(served, tab) -> None:
+    path = write_chapters(served.folder, "wide.pdf", [(f"Part {page}", 0, page) for page in range(1, 15)], 14)
     tab.set_input_files("#upload input[type=file]", str(path))
     tab.wait_for_selector("#head .tf-dot-ok")
-    tab.set_viewport_size({"width": width, "height": height})
-    if width < 760:
-        tab.click(".tf-panes [data-pane=center]")
     more(tab, "#head", "choose-pages")
     tab.wait_for_selector("#choice h2")
     tab.wait_for_selector("#range-text .tf-good", state="attached")
-    seen(tab, "#read-pages")
-    seen(tab, "#leave-pages")
-    if width == 1280:
-        seen(tab, "#range-text .tf-good")
+    for width, height in ((1280, 660), (640, 400), (360, 420)):
+        tab.set_viewport_size({"width": width, "height": height})
+        if width < 760:
+            tab.click(".tf-panes [data-pane=center]")
+        seen(tab, "#read-pages")
+        seen(tab, "#leave-pages")
+        if width == 1280:
+            seen(tab, "#range-text .tf-good")
 
 
 def test_the_keys_are_read_from_the_top(served, tab, scripted) -> None:

@@ -267,32 +267,6 @@ def test_where_no_model_of_this_machine_can_run_the_tab_says_so(tmp_path: Path, 
     made.close()
 
 
-@pytest.mark.browser
-def test_the_tab_in_a_browser(served, chromium) -> None:
-    """Look, see, fetch, load: by buttons, and the page stays whole."""
-    errands = Errands()
-    served.services.models._send = errands
-    page = chromium.new_context(viewport={"width": 1280, "height": 800}).new_page()
-    page.set_default_timeout(20_000)
-    page.goto(served.url)
-    page.wait_for_selector("#transcript .tf-welcome")
-    page.get_by_role("tab", name=models_view.TAB).click()
-    page.fill("#models-folder input, #models-folder textarea", "/m")
-    page.click("#models-look")
-    page.wait_for_selector(".tf-model:has-text('some/big')")
-    assert page.locator(".tf-model").count() == 3 and page.locator(".tf-model.tf-current").count() == 1
-    page.fill("#models-repo input, #models-repo textarea", "some/big")
-    page.press("#models-repo input, #models-repo textarea", "Enter")
-    page.click("#models-board [data-action=fetch-model]")
-    wait_for(lambda: [errand for errand, _ in errands.sent][-2:] == [FETCH, LOOK])
-    page.click(".tf-model [data-draft='/m/small']")
-    page.wait_for_selector(".tf-model.tf-current:has-text('some/big')")
-    assert served.services.queue.config.draft_model == "/m/small"
-    served.services.use_model("builtin", "auto")
-    wait_for(lambda: served.services.queue.config.model == "builtin" and served.services.queue.state == "ready")
-    page.context.close()
-
-
 def test_a_listed_model_is_downloaded_only_after_a_yes(models: Models, errands: Errands) -> None:
     """The question says size, licence and place; before the yes nothing is sent."""
     errands.says[LOOK] = [BUILTIN, LISTED, TOO_LARGE]
@@ -395,14 +369,16 @@ def test_a_folder_that_is_not_there_is_named(models: Models, tmp_path: Path) -> 
 
 
 @pytest.mark.browser
-def test_the_list_in_a_browser(tab, served) -> None:
-    """Opening the tab looks by itself; Download asks, no is no, yes fetches; a bad name is answered where it stands."""
-    errands, models = Errands(), served.services.models
-    errands.says |= {LOOK: [BUILTIN, LISTED, TOO_LARGE],
+def test_the_tab_in_a_browser(tab, served) -> None:
+    """Opening the tab looks by itself; Download asks, no is no, yes fetches; a bad name is answered where it stands;
+    and a model that was found is loaded."""
+    errands, models, queue = Errands(), served.services.models, served.services.queue
+    errands.says |= {LOOK: [BUILTIN, BIG, HUGE, LISTED, TOO_LARGE],
                      FETCH: [replace(THE_OFFER, nbytes=8_000_000_000), LoadProgress("Fetching model.safetensors", 0.2)]}
     models._send, models._looked, models.listed = errands, None, ()
     tab.get_by_role("tab", name=models_view.TAB).click()
     tab.wait_for_selector(".tf-listed .tf-model:has-text('Some 4B')")
+    assert tab.locator(".tf-model.tf-current").count() == 1
     get = ".tf-listed [data-action=want-model][data-repo='some/four']"
     tab.click(get)
     tab.wait_for_selector(".tf-listed .tf-card:has-text('Apache-2.0'):has-text('/home/me/hub')")
@@ -414,9 +390,17 @@ def test_the_list_in_a_browser(tab, served) -> None:
     tab.click("[data-action=fetch-model]")
     tab.wait_for_selector(".tf-listed .tf-meter-big")
     tab.fill("#models-repo :is(input, textarea)", "gibberish")
-    tab.click("#models-ask")
+    tab.press("#models-repo :is(input, textarea)", "Enter")
     tab.wait_for_selector("#models-board [role=alert]:has-text('“gibberish” is no repository')")
     assert tab.locator(".tf-listed .tf-meter-big").is_visible(), "the download goes on"
     errands.hold.set()
     wait_for(lambda: [errand for errand, _ in errands.sent] == [LOOK, FETCH, LOOK] and not models.errand)
+    tab.fill("#models-folder :is(input, textarea)", "/m")
+    tab.click("#models-look")
+    wait_for(lambda: errands.sent[-1][1].model_folders == ("/m",) and not models.errand)
+    tab.click(".tf-model [data-draft='/m/small']")
+    tab.wait_for_selector(".tf-model.tf-current:has-text('some/big')")
+    assert queue.config.draft_model == "/m/small"
+    served.services.use_model("builtin", "auto")
+    wait_for(lambda: queue.config.model == "builtin" and queue.state == "ready")
     models.refused, models.listed, models._looked = "", (), monotonic()

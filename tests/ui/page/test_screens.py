@@ -221,28 +221,17 @@ def test_reading_says_tokens_rate_and_time_left() -> None:
     assert document_head.CANCELLING in document_head.head(ENTRY, "read", prefill=prefill)
 
 
-def test_turning_text_into_tokens_is_a_stage_of_its_own() -> None:
-    prefill = Job("prefill", "d", stage="tokenize", progress=PrefillProgress(8_000, 32_000, 230_000.0, 1.5, "tokenize"))
-    begun = Job("prefill", "d", stage="tokenize")  # the engine has started long ago, and has told nothing yet
-    assert document_head.prefill_line(begun, LoadProgress("Ready", 1.0)) == (library_words.PHASES["tokenize"], 0.0, "")
-    line, fraction, figures = document_head.prefill_line(prefill, None)
-    assert (line, fraction) == ("Turning the text into tokens: 8,000 of about 32,000", 0.25)
-    assert "tokens/s" in figures and "1.5 s left" in figures and library_words.PHASES["tokenize"]
-
-
-def test_preparing_the_engine_says_how_far_and_how_long() -> None:
-    line, fraction, figures = document_head.prefill_line(
-        Job("prefill", "d", stage="warm-up", progress=PrefillProgress(7_801, 31_204, 5_000.0, 4.0, "warm-up")), None)
-    assert (line, fraction, figures) == (document_head.READING_WARM, 0.25, "4.0 s left")
-    start = Job("prefill", "d", stage="warm-up", progress=PrefillProgress(0, 31_204, 0.0, None, "warm-up"))
-    assert document_head.prefill_line(start, None) == (document_head.READING_WARM, 0.0, "")
-    assert library_words.PHASES["warm-up"]
-
-
-def test_measuring_the_machine_says_how_far_and_how_long() -> None:
-    measuring = Job("prefill", "d", stage="tune", progress=PrefillProgress(40, 100, 10.0, 6.0, "tune"))
-    assert document_head.prefill_line(measuring, None) == (document_head.READING_TUNE, 0.4, "6.0 s left")
-    assert library_words.PHASES["tune"]
+@pytest.mark.parametrize(("stage", "progress", "said"), [
+    ("tokenize", PrefillProgress(8_000, 32_000, 230_000.0, 1.5, "tokenize"),
+     ("Turning the text into tokens: 8,000 of about 32,000", 0.25, "230,000 tokens/s · 1.5 s left")),
+    ("tokenize", None, (library_words.PHASES["tokenize"], 0.0, "")),  # the engine has started, and has reported nothing
+    ("warm-up", PrefillProgress(7_801, 31_204, 5_000.0, 4.0, "warm-up"),
+     (document_head.READING_WARM, 0.25, "4.0 s left")),
+    ("warm-up", PrefillProgress(0, 31_204, 0.0, None, "warm-up"), (document_head.READING_WARM, 0.0, "")),
+    ("tune", PrefillProgress(40, 100, 10.0, 6.0, "tune"), (document_head.READING_TUNE, 0.4, "6.0 s left"))])
+def test_each_stage_says_how_far_and_how_long(stage: str, progress: PrefillProgress | None, said: tuple) -> None:
+    prefill = Job("prefill", "d", stage=stage, progress=progress)
+    assert document_head.prefill_line(prefill, LoadProgress("Ready", 1.0)) == said and library_words.PHASES[stage]
 
 
 def test_the_engine_panel_says_how_it_drafts() -> None:
@@ -252,7 +241,8 @@ def test_the_engine_panel_says_how_it_drafts() -> None:
     assert "<dt>Drafting</dt><dd>10 at a time</dd>" in section("ready", model, None, status, 0, False)
     assert "<dt>Drafting</dt><dd>measured long ago</dd>" in section("ready", model, None, None, 0, False)
     silent = ModelInfo("m", "d", "cpu", "why", "CPU", "bfloat16", 4096, 1, 1)
-    assert "Drafting" not in settings.engine_section("ready", silent, None, None, 0, False)
+    bare = settings.engine_section("ready", silent, None, None, 2, False)
+    assert "Drafting" not in bare and "2 waiting" in bare and "4,096" in bare and "bfloat16" in bare
 
 
 def test_reopened_says_both_times() -> None:
@@ -270,14 +260,10 @@ def test_too_long_says_how_long_and_how_much_fits() -> None:
     assert 'data-tab="models"' in words and "data-tab" not in page_choice.what_fits(ENTRY, replace(fit, tokens=300))
     assert "Pages 1–2, 4: 300 tokens. Fits (86 %)." in page_choice.range_words(ENTRY, fit, "4,1-2")
     assert "50 too many" in page_choice.range_words(ENTRY, fit, "1-4")
+    short = page_choice.what_fits(ENTRY, replace(fit, limited_by="memory"))
+    assert "the memory that is free holds 350" in short and "can read" not in short
     for bad in ("0-3", "3-2", "1-7", "1.5", "", "x", "<img>"):
         assert "tf-bad" in page_choice.range_words(ENTRY, fit, bad)
-
-
-@pytest.mark.parametrize("document", [None, make_document()])
-def test_that_questions_can_be_asked_is_said_before_all_is_read(document: Document | None) -> None:
-    shown = chat.meanwhile(document)
-    assert chat.MEANWHILE_ASK in shown and "<ul>" not in shown
 
 
 def test_a_part_is_never_called_the_whole() -> None:
@@ -338,16 +324,3 @@ def test_engine_panel_shows_memory() -> None:
     assert "a GPU is present" not in html  # the document's reason, not the model's
     on_cpu = replace(status, facts=replace(facts, device_used=None, device_free=None))
     assert 'aria-label="GPU"' not in settings.engine_section("ready", model, None, on_cpu, 0, True)
-
-
-def test_what_memory_cannot_hold_is_not_blamed_on_the_model() -> None:
-    fit = DocumentFit(5000, 4000, (2500, 2500))
-    assert "the model can read 4,000" in page_choice.what_fits(ENTRY, fit)
-    assert "the memory that is free holds 4,000" in page_choice.what_fits(ENTRY, replace(fit, limited_by="memory"))
-
-
-def test_engine_panel_says_why() -> None:
-    model = ModelInfo("Built-in", "", "cpu", "no GPU was found", "cpu", "bfloat16", 32_768, 30_000_000, 1)
-    html = settings.engine_section("ready", model, None, None, 2, False)
-    for text in ("Built-in", "no GPU was found", "bfloat16", "32,768", "2 waiting", "none"):
-        assert text in html
