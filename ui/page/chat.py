@@ -26,7 +26,7 @@ from .document_head import prefill_line
 from .figures import figures_line
 from .html import COPY, DISMISS, PREPARING, STOP, STOPPED, STOPPING, button, card, esc
 from .page_choice import scope, which
-from .panel import PRIVATE, Actions, Outputs, Panel, block, pace, safely, stop_panel
+from .panel import PRIVATE, Actions, Outputs, Panel, block, noticing, pace, stop_panel
 
 CHAT = "Chat"
 ASK_PLACEHOLDER = "Ask about a document"
@@ -271,7 +271,10 @@ def build(services: Services, tabs: Tabs) -> tuple[Outputs, gr.Button]:
 
     def ask(question: str, request: gr.Request) -> str:
         view = tabs.get(request.session_hash)
-        return "" if safely(view, lambda: services.ask(view, question)) else question
+        run = None
+        with noticing(view):
+            run = services.ask(view, question)
+        return "" if run else question
 
     def stop_answer(request: gr.Request) -> None:
         services.stop(tabs.get(request.session_hash))

@@ -17,7 +17,7 @@ from ..app.tabs import Tabs
 from . import formatting as fmt
 from .export import exported
 from .html import CANCEL, button, esc, menu
-from .panel import PRIVATE, Actions, Outputs, Panel, block, safely
+from .panel import PRIVATE, Actions, Outputs, Panel, block, noticing
 
 RENAME = "Rename"
 INSTRUCT_SET = "Instructions are set"
@@ -140,7 +140,8 @@ def build(services: Services, tabs: Tabs) -> Outputs:
 
     def rename(title: str, request: gr.Request) -> None:
         view = tabs.get(request.session_hash)
-        safely(view, lambda: services.conversations.rename(view.conversation or "", title))
+        with noticing(view):
+            services.conversations.rename(view.conversation or "", title)
         view.renaming = False
 
     def leave_renaming(request: gr.Request) -> None:
@@ -148,7 +149,8 @@ def build(services: Services, tabs: Tabs) -> Outputs:
 
     def instruct(words: str, request: gr.Request) -> None:
         view = tabs.get(request.session_hash)
-        safely(view, lambda: services.questions.instruct(view, wanted(services, words)))
+        with noticing(view):
+            services.questions.instruct(view, wanted(services, words))
 
     def leave_instructing(request: gr.Request) -> None:
         tabs.get(request.session_hash).instructing = False

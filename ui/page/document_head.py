@@ -18,7 +18,7 @@ from ..app.tabs import Tabs
 from . import formatting as fmt
 from .html import CANCEL, DISMISS, button, card, esc, menu, meter, progress
 from .page_choice import ADD_MORE, IN_CONTEXT, context_bar, which
-from .panel import PRIVATE, Actions, Outputs, Panel, block, safely
+from .panel import PRIVATE, Actions, Outputs, Panel, block, noticing
 
 READING_SAVED = "Reopening the saved reading"
 READING_TUNE = "Measuring how fast this machine is (only once)"
@@ -144,7 +144,8 @@ def build(services: Services, tabs: Tabs) -> Outputs:
 
     def unlock(password: str, request: gr.Request) -> str:
         view = tabs.get(request.session_hash)
-        safely(view, lambda: services.unlock(view, password))
+        with noticing(view):
+            services.unlock(view, password)
         return ""
 
     for event in (button.click, password.submit):

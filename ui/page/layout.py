@@ -8,7 +8,8 @@ Handlers change a tab's view (or leave a request in the engine's queue) and most
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from functools import partial
@@ -37,7 +38,7 @@ from . import (
     strip,
 )
 from .html import APP, SENDS_TO, esc
-from .panel import CLICKS, PRIVATE, Actions, Outputs, Painter, Panel, block, pace, safely
+from .panel import BRISK, CLICKS, PRIVATE, Actions, Outputs, Pace, Panel, block, noticing, pace
 
 TAGLINE = "Whole documents, exact words, faster"
 PANES = (("library", "Library"), ("center", "Chat"), ("side", "Document"))
@@ -109,7 +110,8 @@ def actions(services: Services, tabs: Tabs) -> Callable[[gr.EventData, gr.Reques
         data = event._data if isinstance(event._data, dict) else {}
         view, action = tabs.get(request.session_hash), known.get(str(data.get("action")))
         if action:
-            safely(view, lambda: action(view, data))
+            with noticing(view):
+                action(view, data)
 
     return click
 
@@ -173,6 +175,35 @@ def tab_panels(services: Services) -> list[Panel]:
         Panel("address", lambda view: (of_view(view), view.openings, view.asked, services.library.version), address,
               every=0.0),
     ]
+
+
+class Painter:
+    """Remembers what one tab was last sent."""
+
+    def __init__(self, panels: Sequence[Panel], view: TabView, pace: Callable[[], Pace] = lambda: BRISK,
+                 clock: Callable[[], float] = time.monotonic) -> None:
+        self._panels, self._view, self._pace, self._clock = panels, view, pace, clock
+        self._keys: dict[str, tuple[Hashable, Hashable]] = {}
+        self._drawn: dict[str, Any] = {}
+        self._at: dict[str, float] = {}
+
+    def changes(self) -> dict[str, Any]:
+        """Return panel name -> new value, for those that have changed since the last call and may be redrawn now."""
+        found = {}
+        now, pace = self._clock(), self._pace()
+        for panel in self._panels:
+            since = now - self._at.get(panel.name, -1e9)
+            if since < panel.every:
+                continue
+            key, before = (panel.key(self._view), panel.news(self._view)), self._keys.get(panel.name)
+            only_news = before is not None and before[0] == key[0]
+            if before == key or (only_news and since < (pace.words if panel.follows == "words" else pace.aside)):
+                continue
+            value = panel.draw(self._view)
+            self._keys[panel.name], self._at[panel.name] = key, now
+            if panel.name not in self._drawn or self._drawn[panel.name] != value:
+                self._drawn[panel.name] = found[panel.name] = value
+        return found
 
 
 def _live(services: Services, tabs: Tabs, panels: list[Panel], names: list[str],

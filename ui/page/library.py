@@ -21,7 +21,7 @@ from ..app.tabs import Tabs
 from . import formatting as fmt
 from .conversations import results
 from .html import esc, meter, part_colour
-from .panel import PRIVATE, Actions, Outputs, Panel, block, safely
+from .panel import PRIVATE, Actions, Outputs, Panel, block, noticing
 
 DROP_HERE = "Drop documents here, or click"
 DROP_HELP = "PDF, text, Markdown, HTML,\nWord or EPUB"
@@ -186,18 +186,16 @@ def build(services: Services, tabs: Tabs) -> Outputs:
     def add(files: list[dict[str, Any]] | None, request: gr.Request) -> None:
         """Take in what was uploaded: the page lets no other path through."""
         view, paths = tabs.get(request.session_hash), [Path(file["path"]) for file in files or ()]
+        others = [path.name for path in paths if path.suffix.lower() not in EXTENSIONS]
         try:
-            safely(view, lambda: take(view, paths))
+            with noticing(view):
+                if others:  # from no browser: the component asks there
+                    raise TriForceError(DROP_OTHER.format(names=", ".join(others)))
+                services.add(view, [(path, path.name) for path in paths])
         finally:
             for path in paths:  # the library has its own copy
                 if path.is_file():
                     path.unlink()
-
-    def take(view: TabView, paths: list[Path]) -> None:
-        others = [path.name for path in paths if path.suffix.lower() not in EXTENSIONS]
-        if others:  # from no browser: the component asks there
-            raise TriForceError(DROP_OTHER.format(names=", ".join(others)))
-        services.add(view, [(path, path.name) for path in paths])
 
     def search(words: str, request: gr.Request) -> None:
         tabs.get(request.session_hash).sought = words.strip()

@@ -20,7 +20,7 @@ from ..app.tab_view import TabView
 from ..app.tabs import Tabs
 from . import formatting as fmt
 from .html import CANCEL, button, esc, part_colour
-from .panel import PRIVATE, Actions, Outputs, Panel, block, safely
+from .panel import PRIVATE, Actions, Outputs, Panel, block, noticing
 
 PART_FITS = "About {fitting} of your {pages} fit"
 IN_CONTEXT = "Only {chosen} of {pages}, {tokens} tokens"
@@ -225,7 +225,8 @@ def build(services: Services, tabs: Tabs) -> Outputs:
         view = tabs.get(request.session_hash)
         entry = services.choosing(view)
         if entry and readable(entry, services.collection.fit(entry), pages):  # Enter passes the button by
-            safely(view, lambda: services.choose_pages(view, pages))
+            with noticing(view):
+                services.choose_pages(view, pages)
 
     def leave_pages(request: gr.Request) -> None:
         view = tabs.get(request.session_hash)

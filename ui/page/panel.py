@@ -7,8 +7,8 @@ the same way: an element with ``data-action`` sends its data attributes to the h
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -60,13 +60,13 @@ def block(elem_id: str, value: str = "", *, clicks: bool = False, begin: str = "
     return gr.HTML(value, elem_id=elem_id, apply_default_css=False, js_on_load=script or None)
 
 
-def safely(view: TabView, work: Callable[[], Any]) -> Any:
-    """Return what ``work`` does, or put a card on the page that says why not."""
+@contextmanager
+def noticing(view: TabView) -> Iterator[None]:
+    """Put a card on the tab's page that says why what it asked for was refused."""
     try:
-        return work()
+        yield
     except TriForceError as error:
         view.notice = ("error", error.message.rstrip("."), " ".join(filter(None, (error.allowed, error.remedy))))
-        return None
 
 
 @dataclass(frozen=True)
@@ -116,32 +116,3 @@ def stop_panel(name: str, run_of: Callable[[TabView], Run | None]) -> Panel:
         return gr.update(visible=shown, interactive=not stopping, value=STOPPING if stopping else STOP)
 
     return Panel(name, state, draw)
-
-
-class Painter:
-    """Remembers what one tab was last sent."""
-
-    def __init__(self, panels: Sequence[Panel], view: TabView, pace: Callable[[], Pace] = lambda: BRISK,
-                 clock: Callable[[], float] = time.monotonic) -> None:
-        self._panels, self._view, self._pace, self._clock = panels, view, pace, clock
-        self._keys: dict[str, tuple[Hashable, Hashable]] = {}
-        self._drawn: dict[str, Any] = {}
-        self._at: dict[str, float] = {}
-
-    def changes(self) -> dict[str, Any]:
-        """Return panel name -> new value, for those that have changed since the last call and may be redrawn now."""
-        found = {}
-        now, pace = self._clock(), self._pace()
-        for panel in self._panels:
-            since = now - self._at.get(panel.name, -1e9)
-            if since < panel.every:
-                continue
-            key, before = (panel.key(self._view), panel.news(self._view)), self._keys.get(panel.name)
-            only_news = before is not None and before[0] == key[0]
-            if before == key or (only_news and since < (pace.words if panel.follows == "words" else pace.aside)):
-                continue
-            value = panel.draw(self._view)
-            self._keys[panel.name], self._at[panel.name] = key, now
-            if panel.name not in self._drawn or self._drawn[panel.name] != value:
-                self._drawn[panel.name] = found[panel.name] = value
-        return found

@@ -24,7 +24,7 @@ from . import formatting as fmt
 from . import markdown
 from .figures import RATE, figures_line
 from .html import PREPARING, STOP, STOPPING, card, esc
-from .panel import PRIVATE, Outputs, Panel, block, safely, stop_panel
+from .panel import PRIVATE, Outputs, Panel, block, noticing, stop_panel
 
 RACE = "Race"
 TITLE = "The same question, with and without TriForce"
@@ -247,14 +247,17 @@ def build(services: Services, tabs: Tabs, tab_bar: gr.Tabs, race_button: gr.Butt
 
     def start_race(question: str, third: str | None, request: gr.Request) -> None:
         view = tabs.get(request.session_hash)
-        safely(view, lambda: services.race(view, question, third or ""))
+        with noticing(view):
+            services.race(view, question, third or "")
 
     def race_now(question: str, request: gr.Request) -> tuple[Any, Any, str]:
         """Race the typed question, or the conversation's last one; show the race only if there is one."""
         view = tabs.get(request.session_hash)
         answers = services.conversations.answers(view.conversation) if view.conversation else []
         words = question.strip() or (answers[-1].question if answers else "")
-        started = safely(view, lambda: services.race(view, words))
+        started = None
+        with noticing(view):
+            started = services.race(view, words)
         return (gr.Tabs(selected="race") if started else gr.skip(), words or gr.skip(), "" if started else question)
 
     def stop_race(request: gr.Request) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import os
+import re
 import secrets
 import time
 import zlib
@@ -20,11 +21,9 @@ from starlette.middleware import Middleware
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from triforce_core import ConfigError
-
-from .guard import Bodies
 
 NEEDS_KEY = "This needs an API key (Authorization: Bearer ...) or the cookie of a page that has logged in."
 KEY_VARIABLE = "TRIFORCE_API_KEY"
@@ -32,6 +31,14 @@ SHORTEST_KEY = 20
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 8.0  # seconds before a login is looked at, after one and after many failures
 _FORGET_AFTER = 300.0  # seconds
 _COUNTS = 4096
+MOST = 64 << 20  # bytes: a document may come along as text
+DEEPEST = 200  # brackets in each other
+_CHARSET = re.compile(r"charset(?!\s*=\s*\"?utf-?8\"?\s*(?:;|$))")
+_FORMS = ("multipart/", "application/x-www-form-urlencoded")
+_PAIR = rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_ESCAPE = re.compile(rb"(?P<half>(?!" + _PAIR + rb")\\u[dD][89a-fA-F][0-9a-fA-F]{2})|" + _PAIR + rb"|\\.", re.DOTALL)
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_BRACKETS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 
 
 class Patience:
@@ -143,6 +150,82 @@ class Door:
 
     def _is_open(self, path: str) -> bool:
         return path in self._open or f"/{path[1:].partition('/')[0]}/" in self._open
+
+
+class Bodies:
+    """ASGI middleware: 400 and 413, in OpenAI's form, for a body that nobody could parse; others keep their length.
+
+    JSON may spell half a surrogate pair, which no database, tokenizer or answer can hold: it arrives as U+FFFD.
+    Python's parser also takes UTF-16, and bytes that are half a pair; RFC 8259 does not, and nor does this. A form may
+    choose an encoding that spells such halves, too: forms are UTF-8."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        kinds = [value.decode("latin-1").lower() for name, value in scope.get("headers", ()) if name == b"content-type"]
+        form = any(kind.startswith(_FORMS) for kind in kinds)
+        if form and any(_CHARSET.search(kind) for kind in kinds):
+            await self._refuse(400, "invalid_form", "The form is in another encoding than UTF-8.", scope, receive, send)
+            return
+        if form or scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        parts, size, more = [], 0, True
+        while more:
+            message = await receive()
+            if message["type"] != "http.request":
+                return  # hung up: nobody waits for an answer
+            parts.append(message.get("body", b""))
+            size, more = size + len(parts[-1]), message.get("more_body", False)
+            if size > MOST:
+                words = f"The request is larger than {MOST >> 20} MB. Upload the document with /v1/files."
+                await self._refuse(413, "request_too_large", words, scope, receive, send)
+                return
+        body = b"".join(parts)
+        if not _is_text(body) or _depth(body) > DEEPEST:
+            words = f"The body is not JSON in UTF-8, or has more than {DEEPEST} brackets in each other."
+            await self._refuse(400, "invalid_json", words, scope, receive, send)
+            return
+        read: list[Message] = [{"type": "http.request", "body": whole(body), "more_body": False}]
+
+        async def once() -> Message:
+            return read.pop() if read else await receive()
+
+        await self._app(scope, once, send)
+
+    async def _refuse(self, status: int, code: str, words: str, *asgi: Any) -> None:
+        error = {"message": words, "type": "invalid_request_error", "param": None, "code": code}
+        await JSONResponse({"error": error}, status)(*asgi)
+
+
+def whole(body: bytes) -> bytes:
+    """Return the same JSON with \\ufffd for each escape that is half a surrogate pair."""
+    if not _SURROGATE.search(body):
+        return body
+    return _ESCAPE.sub(lambda found: b"\\ufffd" if found["half"] else found[0], body)
+
+
+def _is_text(body: bytes) -> bool:
+    try:
+        body.decode()
+    except ValueError:
+        return False
+    return b"\0" not in body
+
+
+def _depth(body: bytes) -> int:
+    """Return how many brackets stand in each other; strings do not count."""
+    if body.count(b"[") + body.count(b"{") <= DEEPEST:
+        return 0
+    depth = deepest = 0
+    for found in _BRACKETS.finditer(body):
+        if found[0] in (b"[", b"{"):
+            depth += 1
+            deepest = max(deepest, depth)
+        elif found[0] in (b"]", b"}"):
+            depth -= 1
+    return deepest
 
 
 def behind(access: Access, routes: Sequence[BaseRoute]) -> list[BaseRoute]:

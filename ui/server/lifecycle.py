@@ -27,8 +27,8 @@ from ..app.models import model_is_open
 from ..app.services import Services
 from ..app.settings import ENGINE_SETTINGS
 from ..page.html import SENDS_TO
-from .access import Access, Door, login_routes, read_keys, read_users
-from .guard import Bodies, Guard, allowed_hosts, is_loopback, read_origins
+from .access import Access, Bodies, Door, login_routes, read_keys, read_users
+from .guard import Guard, allowed_hosts, is_loopback, read_origins
 
 if TYPE_CHECKING:
     import gradio as gr

@@ -27,7 +27,7 @@ from ui.page import figures as figures_panel
 from ui.page import library as library_panel
 from ui.page import strip as strip_panel
 from ui.page.export import exported
-from ui.page.panel import Painter
+from ui.page.layout import Painter
 
 EVIL = '<img src=x onerror=alert(1)> ![a](http://evil.example/?q=1) <script>alert(1)</script>'
 

@@ -30,7 +30,7 @@ from ui.app.folders import FolderError, Hold, InUseError
 from ui.app.services import Services
 from ui.app.tab_view import TabView
 from ui.page import document_head, layout
-from ui.page.panel import safely
+from ui.page.panel import noticing
 
 SMALL = 8 << 20  # bytes of the disk that is filled
 
@@ -84,7 +84,9 @@ def test_a_full_file_system(disk: Path, tmp_path: Path) -> None:
     assert run.state == kept.state == "done" and kept.text == run.accumulator.text
     assert services.database.row("select state from answers")["state"] != "done"
     assert document_head.DISK_TITLE in shown(services, view)
-    assert safely(view, lambda: services.ask(view, "And now?")) is None and services.runs.active() == []
+    with noticing(view):
+        services.ask(view, "And now?")
+    assert services.runs.active() == []
     kind, title, text = view.notice
     assert kind == "error" and "full" in title and "--data-dir" in text
     services.add(view, [(write_book(tmp_path, "other.txt", pages=400), "other.txt")])

@@ -134,7 +134,7 @@ def test_more_tabs_than_a_browser_has_connections(served, tab) -> None:
 
 def test_closed_tabs_leave_no_loop_behind(served, tab, monkeypatch) -> None:
     from ui.page import layout
-    from ui.page.panel import Painter
+    from ui.page.layout import Painter
 
     seen: set[int] = set()
     changes = Painter.changes

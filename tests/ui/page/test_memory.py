@@ -13,7 +13,7 @@ from little_books import wait_for, write_book
 
 from docs.memory import Tab, document, opened
 from ui.app.tab_view import TabView
-from ui.page.panel import Painter
+from ui.page.layout import Painter
 
 ROUNDS = 12
 MOST_OBJECTS = 400  # that may come, of a kind that is counted; a page that stayed would leave thousands

@@ -12,7 +12,8 @@ from ui.app.runs import Run
 from ui.app.tab_view import TabView
 from ui.page import chat as chat_words
 from ui.page import figures as figure_words
-from ui.page.panel import BRISK, SPARING, Painter, Panel, pace
+from ui.page.layout import Painter
+from ui.page.panel import BRISK, SPARING, Panel, pace
 
 CHANGES = """() => {
   window.changes = 0;

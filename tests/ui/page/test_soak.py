@@ -28,7 +28,7 @@ from ui.page import chat, layout, library
 from ui.page import document_head as head
 from ui.page import figures as figures_panel
 from ui.page import strip as strip_panel
-from ui.page.panel import Painter
+from ui.page.layout import Painter
 
 FULL = os.environ.get("TRIFORCE_SOAK") == "full"
 DOCUMENTS, QUESTIONS = (100, 500) if FULL else (6, 36)
