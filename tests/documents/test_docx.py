@@ -83,6 +83,12 @@ def test_a_drop_cap_in_a_box_leaves_what_stands_around_it(tmp_path: Path) -> Non
     assert text(tmp_path, f"<w:p><w:r>{box}</w:r>{run('After.')}</w:p>") == "After.\n\nT"
 
 
+def test_a_table_behind_a_drop_cap_keeps_its_cells(tmp_path: Path) -> None:
+    letter = f"<w:p><w:pPr><w:framePr w:dropCap='drop'/></w:pPr>{run('T')}</w:p>"
+    table = f"<w:tbl><w:tr><w:tc>{paragraph('one')}</w:tc><w:tc>{paragraph('two')}</w:tc></w:tr></w:tbl>"
+    assert text(tmp_path, letter + table) == "T\n\none | two"
+
+
 def test_embedded_parts(tmp_path: Path) -> None:
     names = ("c.html", "n.docx", "m.mht", "x.rtf")
     body = paragraph("Before.") + "".join(f"<w:altChunk r:id='{name}'/>" for name in names)
