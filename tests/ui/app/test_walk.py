@@ -15,7 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -222,11 +222,21 @@ class Walk:
             if self.services.queue.holds(run):  # for other pages: whichever are chosen then
                 del self.asked[key]
                 continue
+            asked = self.due(run, asked)
             if run.state == "answering":
                 assert told == (asked.text, asked.history)
             if run.ended:
                 del self.asked[key]
                 self.check(run, asked, told)
+
+    def due(self, run: Run, asked: Asked) -> Asked:
+        """Return the pages that are due: those chosen meanwhile only where the ones asked about do not fit."""
+        pages = {page for first, last in run.ranges for page in range(first, last + 1)}
+        fit = self.services.queue.fits.get(run.document)
+        if pages == asked.pages or fit is None:
+            return asked
+        assert sum(fit.page_tokens[page - 1] for page in asked.pages) > fit.max_tokens, "other pages were taken"
+        return replace(asked, text=self.services.library.document(run.document).pick(run.ranges).id, pages=pages)
 
     def check(self, run: Run, asked: Asked, told: tuple[str, tuple[str, ...]] | None) -> None:
         """An answer that has ended."""
