@@ -27,8 +27,8 @@ from ..app.models import model_is_open
 from ..app.services import Services
 from ..app.settings import ENGINE_SETTINGS
 from ..page.html import SENDS_TO
-from .access import Access, Bodies, Door, login_routes, read_keys, read_users
-from .guard import Guard, allowed_hosts, is_loopback, read_origins
+from . import guard
+from .guard import Access, Bodies, Door, Guard
 
 if TYPE_CHECKING:
     import gradio as gr
@@ -57,9 +57,9 @@ def serve(arguments: Arguments, make_engine: Callable[[EngineConfig], Any] | Non
     if "GRADIO_VIBE_MODE" in os.environ:
         raise ConfigError("GRADIO_VIBE_MODE is set, which lets a browser run code on this machine",
                           remedy="Unset it and start again.")
-    users = read_users(arguments.auth_file) if arguments.auth_file else None
-    access, origins = Access(read_keys(arguments.api_key_file), users), read_origins(arguments.allow_origin)
-    if not is_loopback(arguments.host) and users is None:
+    users = guard.read_users(arguments.auth_file) if arguments.auth_file else None
+    access, origins = Access(guard.read_keys(arguments.api_key_file), users), guard.read_origins(arguments.allow_origin)
+    if not guard.is_loopback(arguments.host) and users is None:
         raise ConfigError(f"Listening on {arguments.host} would let others on the network in",
                           remedy="Give --auth-file with user:password lines, or leave --host at 127.0.0.1.")
     port = free_port(arguments.host, arguments.port)
@@ -139,7 +139,7 @@ def launch(services: Services, folders: places.Folders, *, host: str, port: int,
     queue = page.queue(max_size=64)._queue
     queue.sleep_when_free = queue.progress_update_sleep_when_free = 0.05
     assets = Assets(theme.files())
-    ours = [*assets.routes(), *own_routes(services, access), *(login_routes(access) if access.users else [])]
+    ours = [*assets.routes(), *own_routes(services, access), *(guard.login_routes(access) if access.users else [])]
     app = FastAPI(routes=ours, openapi_url=None, redirect_slashes=False)
     gr.mount_gradio_app(
         app, page, "/", server_name=host, server_port=port, show_error=True, allowed_paths=[],
@@ -152,7 +152,7 @@ def launch(services: Services, folders: places.Folders, *, host: str, port: int,
     page.has_launched = True  # as page.launch does; else Gradio's own look at paths is off
     access.guards(page.app)
     layout.Sessions(page).keep_nothing()
-    server = Server(Guard(app, allowed_hosts(host, allow_host), allow_origin), host, port)
+    server = Server(Guard(app, guard.allowed_hosts(host, allow_host), allow_origin), host, port)
     page.server = server  # type: ignore[assignment]
     server.start()
     shown = f"[{host}]" if ":" in host else host

@@ -27,7 +27,7 @@ from ..app.services import Services
 from ..page import reader
 from ..page.chat import inside, wait
 from ..page.panel import pace
-from .access import Access, behind
+from .guard import Access, behind
 
 WIDTHS = (160, 800, 1200, 1600, 2400)  # of pictures, so that few are drawn
 MOST_HITS = 200

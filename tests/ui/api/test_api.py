@@ -381,12 +381,12 @@ def test_metrics_and_health_hold_no_words(client, served, scripted) -> None:
 
 
 def test_a_body_that_is_no_json_object_or_too_large(served, monkeypatch) -> None:
-    from ui.server import access
+    from ui.server import guard
 
     for body in (b"{", b"[]", b"\xff"):
         answer = httpx.post(served.url + "v1/chat/completions", content=body)
         assert answer.status_code == 400 and answer.json()["error"]["code"] == "invalid_json"
-    monkeypatch.setattr(access, "MOST", 1000)
+    monkeypatch.setattr(guard, "MOST", 1000)
     assert httpx.post(served.url + "v1/chat/completions", content=b" " * 2000).status_code == 413
 
 

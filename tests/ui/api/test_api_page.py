@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from starlette.routing import Mount
 
 from ui.app import arguments as cli_words
-from ui.server import access
+from ui.server import guard
 from ui.server.routes import own_routes
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "api.md").read_text(encoding="utf-8")
@@ -17,11 +17,11 @@ PAGE = (Path(__file__).resolve().parents[3] / "docs" / "api.md").read_text(encod
 
 def test_every_route_flag_and_variable_exists() -> None:
     paths = set()
-    for route in own_routes(SimpleNamespace(queue=None, library=None), access.Access()):
+    for route in own_routes(SimpleNamespace(queue=None, library=None), guard.Access()):
         inner = route.routes if isinstance(route, Mount) else [route]
         paths |= {(route.path if isinstance(route, Mount) else "") + each.path for each in inner}
     for path in re.findall(r"`(?:GET|POST) (/\S+?)`", PAGE):
         assert path.replace("/ID", "/{file}") in paths, path
     for flag in set(re.findall(r"--[a-z][a-z-]+", PAGE)):
         assert flag.removeprefix("--").replace("-", "_") in cli_words.FLAGS, flag
-    assert access.KEY_VARIABLE in PAGE and str(access.SHORTEST_KEY) in PAGE
+    assert guard.KEY_VARIABLE in PAGE and str(guard.SHORTEST_KEY) in PAGE

@@ -26,7 +26,7 @@ from ui.app import folders as places
 from ui.app.services import Services
 from ui.page import library as library_words
 from ui.server import routes
-from ui.server.access import KEY_VARIABLE, Access, Patience, read_keys
+from ui.server.guard import KEY_VARIABLE, Access, Patience, read_keys
 
 KEY, USER, OTHER, PASSWORD = "k" * 32, "ana", "bob", "correct horse"
 WAITS: list[float] = []

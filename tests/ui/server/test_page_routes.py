@@ -67,7 +67,7 @@ def test_a_key_of_the_api_locks_no_page(services: Services, tmp_path: Path) -> N
     """Where nobody logs in, the browser has nothing to show; where somebody does, the page's routes ask for it too."""
     from starlette.applications import Starlette
 
-    from ui.server.access import Access
+    from ui.server.guard import Access
 
     key = add(services, write_book(tmp_path, "a.txt"))
 

@@ -19,9 +19,8 @@ import psutil
 import pytest
 
 from triforce_core import ConfigError
-from ui.server import access, lifecycle
-from ui.server.access import read_users
-from ui.server.guard import Guard, allowed_hosts, read_origins
+from ui.server import guard, lifecycle
+from ui.server.guard import Guard, allowed_hosts, read_origins, read_users
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -216,7 +215,7 @@ def test_json_that_nobody_could_parse_is_refused_everywhere(served, body: bytes)
     (r'"Who \ud83d?"', "Who \ufffd?"), (r'"\uDE00 \ud83d\ude00"', "\ufffd \U0001f600"), (r'"\\ud83d"', r"\ud83d"),
     (r'"\ud83d\ud83d\ude00\ude00"', "\ufffd\U0001f600\ufffd"), (r'"\\\ud83d\n"', "\\\ufffd\n"), (r'"\u00e9"', "é")])
 def test_half_a_surrogate_pair_arrives_as_the_character_for_none(given: str, kept: str) -> None:
-    body = access.whole(given.encode())
+    body = guard.whole(given.encode())
     assert json.loads(body) == kept and len(body) == len(given.encode())
 
 
