@@ -151,3 +151,23 @@ def test_near_the_end_of_the_context_the_host_leads():
         tiers.full.commit()
         tiers.drafter.settle(tiers.context, committed=True)
     assert tiers.full.cache.room <= 1
+
+
+@pytest.mark.parametrize("params", PARAMS, ids=["T0", "T1", "T0.7 filtered"])
+@pytest.mark.parametrize("verifier", ["coupled", "rejection"])
+def test_words_under_a_middle_tier_are_plain_decodings(params, verifier):
+    """Deciding by draws. By chance just that it lives, also where a draft is kept whole and settled thrice a round."""
+    words = []
+    for gamma2 in (0, 6):
+        tiers = Grown(on_device=True, capture=lambda: run_again, reviewed=True)
+        sampler = Sampler(params, verifier=verifier)
+        while len(tiers.context) < START + 60:
+            done = speculate(tiers.full, tiers.drafter, tiers.context, gamma2, sampler, verify=ANY_SHAPE)
+            tiers.context += done.verdict.token_ids
+            tiers.full.commit()
+            tiers.drafter.settle(tiers.context, committed=True)
+            for model in (tiers.full, tiers.host.model):
+                model.cache.check_integrity()
+        words.append(tiers.context[: START + 60])
+    if sampler.coupled:
+        assert words[0] == words[1]

@@ -24,7 +24,7 @@ from speculation.toy import Settling, TableModel, enumerate_exactly, total_varia
 from triforce_core.config import SamplingParams
 from triforce_core.research import tree_drafter
 from triforce_core.research.lenience import lenient
-from triforce_core.research.tree_drafter import TreeDrafter, draw_at_once, draw_one_by_one
+from triforce_core.research.tree_drafter import TreeDrafter, draw_at_once, draw_one_by_one, siblings_on_tensors
 from triforce_core.research.tree_shape import TreeShape, choose, sequoia
 from triforce_core.research.tree_verifier import for_trees
 from triforce_core.sampling import Sampler
@@ -56,6 +56,16 @@ def reviewed(model: TableModel, drafter: Drafter, gamma1: int) -> HierarchicalDr
 def test_one_tier_is_lossless(params, shape, replacing, rejection):
     target, _, small = models()
     assert deviation(target, grown(small, SHAPES[shape], replacing=replacing), 4, params) < BOUND
+
+
+def test_a_fourth_tier_changes_nothing():
+    target, retrieval, small = models()
+
+    def tiers():
+        between = reviewed(TableModel(3, 9, like=target, blend=0.4), grown(small, (-1, -1)), 1)
+        return reviewed(retrieval, between, 1)
+
+    assert deviation(target, tiers, 1, PARAMS[0]) < BOUND
 
 
 @pytest.mark.parametrize("params", PARAMS[:2], ids=["T1", "T0.6 top-p 0.9"])
@@ -135,6 +145,26 @@ def test_siblings_drawn_at_once_are_those_drawn_one_by_one(replacing):
     found, expected = enumerate_exactly(at_once), enumerate_exactly(one_by_one)
     assert total_variation(found, expected) < BOUND
     assert all(len(families[1]) == (2 if replacing else 1) for families in found)  # nothing is left after the first
+
+
+@pytest.mark.parametrize("replacing", [False, True], ids=["without replacement", "with"])
+def test_siblings_drawn_on_tensors_are_those_drawn_one_by_one(replacing):
+    probs = torch.tensor([[0.5, 0.3, 0.2], [0.0, 1.0, 0.0], [0.6, 0.0, 0.4]], dtype=torch.float64)
+
+    def on_tensors(chance):
+        families: list[list[int]] = [[], [], []]
+        for tokens, drawn_from in siblings_on_tensors(probs, 3, OnTensors(chance), replacing=replacing):
+            for token_probs, whole, family, token in zip(drawn_from, probs, families, tokens.tolist(), strict=True):
+                if token >= 0:
+                    left = whole if replacing else whole.index_fill(0, torch.tensor(family, dtype=torch.int64), 0.0)
+                    torch.testing.assert_close(token_probs, left / left.sum())
+                    family.append(token)
+        return tuple(map(tuple, families))
+
+    def one_by_one(chance):
+        return tuple(tuple(draw_one_by_one(row, 3, chance, replacing=replacing).token_ids) for row in probs)
+
+    assert total_variation(enumerate_exactly(on_tensors), enumerate_exactly(one_by_one)) < BOUND
 
 
 def words(target, drafter: Drafter, params: SamplingParams, gamma2: int, length: int = 160):
