@@ -48,14 +48,15 @@ class Watch:
         self._then(layer, mass)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("resident", range(LAYERS))
-def test_bit_for_bit_what_a_full_cache_gives(resident: int) -> None:
-    rng = random.Random(resident)
-    full, offloaded = pair(resident_layers=resident)
+def test_bit_for_bit_what_a_full_cache_gives(resident: int, dtype: torch.dtype) -> None:
+    rng, model = random.Random(resident), model_of(dtype)
+    full, offloaded = pair(model, resident_layers=resident)
     for _ in range(40):
         n = rng.choice([1, 1, 4, 7, 30])
         tokens = torch.tensor([rng.randrange(VOCAB) for _ in range(n)])
-        expected, found = (MODEL.forward(tokens, cache, logits_rows=n) for cache in (full, offloaded))
+        expected, found = (model.forward(tokens, cache, logits_rows=n) for cache in (full, offloaded))
         assert torch.equal(expected, found)
         kept = rng.randint(0, n)
         cut = rng.randint(0, full.num_committed) if rng.random() < 0.15 else None
@@ -68,16 +69,6 @@ def test_bit_for_bit_what_a_full_cache_gives(resident: int) -> None:
     for layer in range(LAYERS):
         for one, other in zip(full.read(layer), offloaded.read(layer), strict=True):
             assert torch.equal(one, other)
-
-
-def test_in_bfloat16_too() -> None:
-    model = model_of(torch.bfloat16)
-    full, offloaded = pair(model, resident_layers=1)
-    for n in (50, 1, 4, 9, 1):
-        for cache in (full, offloaded):
-            cache.commit()
-        found = [model.forward(torch.arange(n), cache, logits_rows=1) for cache in (full, offloaded)]
-        assert torch.equal(*found)
 
 
 @pytest.mark.parametrize("resident", [2, 3])

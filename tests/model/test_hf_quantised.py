@@ -54,7 +54,13 @@ def test_weights_themselves_whole_and_in_parts(folders: dict[str, Path], form: s
             found = source.matrix(name, tuple(meant.shape), part)
             data = found.data.float() if found.scale is None else found.data * found.scale[:, None]
             torch.testing.assert_close(data, meant if part is None else part.of(meant), atol=1e-7, rtol=1e-6)
-    assert stored_form(tmp_path / "few").few_bits and stored_form(tmp_path / "plain").few_bits == ""
+    stored = stored_form(tmp_path / "few")
+    assert stored.few_bits and stored_form(tmp_path / "plain").few_bits == ""
+    assert stored.int8_rows == (form in ("compressed-int8", "bnb-int8")) == (found.scale is not None)
+    if stored.int8_rows:
+        assert found.data.dtype == torch.int8
+        words = [stored.words("bfloat16", keeps) for keeps in (True, False)]
+        assert words == [f"{stored.few_bits}, kept as int8", f"{stored.few_bits}, unpacked to bfloat16"]
 
 
 @pytest.mark.parametrize(("about", "named"), [
@@ -94,15 +100,6 @@ def test_damage_is_one_clear_line(folders: dict[str, Path], form: str, harm: str
     with pytest.raises(ModelError) as caught:
         load_model(tmp_path / "few")
     assert "\n" not in str(caught.value) and "up_proj" in str(caught.value)
-
-
-def test_int8_rows_are_kept(folders: dict[str, Path], tmp_path: Path) -> None:
-    write_form(folders["llama"], "bnb-int8", tmp_path / "few", tmp_path / "plain")
-    source = open_weights(tmp_path / "few", read_config(tmp_path / "few"), torch.bfloat16)
-    found = source.matrix("model.layers.0.mlp.up_proj.weight", (320, 256))
-    assert found.data.dtype == torch.int8 and found.scale is not None
-    assert stored_form(tmp_path / "few").words("bfloat16", True) == "bitsandbytes, kept as int8"
-    assert stored_form(tmp_path / "few").words("bfloat16", False) == "bitsandbytes, unpacked to bfloat16"
 
 
 @pytest.mark.parametrize("kind", ["int8", "int4"])
