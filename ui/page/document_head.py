@@ -30,7 +30,6 @@ PASSWORD_TITLE = "This file is protected"
 PASSWORD_HELP = "Enter its password. It is used once to extract the text and is not saved."
 PASSWORD = "Password"
 DISK_TITLE = "The disk is full"
-ENGINE_FAILED = "The engine did not start"
 SILENT_TITLE = "The engine does not answer"
 SILENT = "The engine has not answered for {seconds} s. If it stays so for {limit} s it is ended, and a new one starts."
 READING_UNSAVED_TITLE = "This reading is not saved"
@@ -201,7 +200,7 @@ def panels(services: Services) -> list[Panel]:
     def draw_notice(view: TabView) -> str:
         shown, problem, broken, silent = state(view)
         lasting = card("error", DISK_TITLE, problem) if problem else ""
-        lasting += card("error", ENGINE_FAILED, broken) if broken else ""
+        lasting += card("error", "The engine did not start", broken) if broken else ""
         lasting += card("warn", SILENT_TITLE, SILENT.format(seconds=silent, limit=SILENT_LIMIT)) if silent else ""
         if shown is None:
             return lasting

@@ -40,7 +40,6 @@ from . import (
 from .html import APP, SENDS_TO, esc
 from .panel import BRISK, CLICKS, PRIVATE, Actions, Outputs, Pace, Panel, block, noticing, pace
 
-TAGLINE = "Whole documents, exact words, faster"
 PANES = (("library", "Library"), ("center", "Chat"), ("side", "Document"))
 
 TICK = 0.1
@@ -148,7 +147,7 @@ def _draw(services: Services, tabs: Tabs, page: gr.Blocks, outputs: Outputs) -> 
 def _bar(sends_to: str) -> str:
     """Return the top bar: name, where text goes if it leaves this machine, and on narrow screens what to show."""
     leaves = (f'<span class="tf-leaves" role="note">{esc(SENDS_TO.format(url=sends_to))}</span>' if sends_to
-              else f'<span class="tf-tagline">{TAGLINE}</span>')
+              else '<span class="tf-tagline">Whole documents, exact words, faster</span>')
     buttons = "".join(f'<button type="button" data-pane="{name}">{label}</button>' for name, label in PANES)
     return (f'<div class="tf-bar"><span class="tf-logo" aria-hidden="true"></span><b>{APP}</b>'
             f'{leaves}<button type="button" class="tf-keys-button" data-keys '

@@ -41,7 +41,6 @@ NOT_SAVED = "none: reading a short document again is faster"
 FORGET = "Delete the saved reading"
 FORGET_HELP = "Frees the disk. The document and its conversations stay; opening it reads it again."
 ROOM_HELP = "When this is full, the one unused for longest is deleted first. Nothing is saved on a full disk."
-TOGETHER = "Read several together"
 SEARCH = "Search all conversations"
 REMOVED_READINGS_TITLE = "Old saved readings were removed"
 REMOVED_READINGS = ("{count} of an earlier version of this app, or damaged, which it can no longer open: {size} of the "
@@ -173,7 +172,7 @@ def listing(rows: Sequence[tuple[Entry, str]], current: str | None, own: Sequenc
             items.append(f'<li class="tf-nested">{details}{conversation_list(own, conversation, most)}</li>')
     more = ('<div class="tf-together"><button type="button" class="tf-btn tf-wide" id="together-button" '
             'data-action="together" title="Ask about several documents at once; each is read in full">'
-            f"{TOGETHER}</button></div>" if sum(not entry.parts for entry, _ in rows) > 1 else "")
+            "Read several together</button></div>" if sum(not entry.parts for entry, _ in rows) > 1 else "")
     return f'<ul class="tf-docs">{"".join(items)}</ul>{more}{room}'
 
 

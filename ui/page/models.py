@@ -25,7 +25,6 @@ FOLDER_HELP = "A folder with GGUF files, or with checkpoints, each in a folder w
 REPO = "Download a model from the Hugging Face hub"
 REPO_HELP = "OWNER/NAME. Looking it up contacts the hub and shows size and licence; nothing is downloaded yet."
 ASK = "Look it up"
-PROBLEM = "That did not work"
 LISTED = "Models to download"
 LISTED_HELP = ("Published models that this app runs, as of {date}. Whether one fits is calculated from its shape and "
                "the memory that is free now. Speeds are modelled, not measured: the most that the memory allows plain "
@@ -42,7 +41,6 @@ _FITS = ("here with {tokens} tokens of context: {need} of {have} free. Writes at
          "tokens of context, and reads {book} tokens in {wait} at least, modelled.")
 FITS, FITS_ROUNDED = f"Fits {_FITS}", f"Rounded to {{weights}} when it is loaded, it fits {_FITS}"
 GET = "Download…"
-GET_QUESTION = "Download {name}?"
 GET_TERMS = ("Its owners want their terms accepted first: do so on the hub's page of the model, with an account, then "
              "run “hf auth login” in a terminal.")
 BUILTIN = {"builtin": "The built-in pair", "built-in draft": "the built-in draft"}
@@ -174,7 +172,7 @@ def full(folder: str, free: int, need: int) -> str:
 def question(model: CuratedModel) -> str:
     """Return what a download means, and the yes that starts it."""
     total = model.downloads[0][1] + model.drafter_nbytes
-    asked, no = GET_QUESTION.format(name=model.name), button(CANCEL, "leave-model")
+    asked, no = f"Download {model.name}?", button(CANCEL, "leave-model")
     if total > model.disk_free:
         return card("error", asked, full(model.folder, model.disk_free, total), action=no)
     source = f": {model.repo}, and its draft model {model.drafter}" if model.drafter else f" ({model.repo})"
@@ -272,7 +270,7 @@ def board(models: Models, now: str, model: ModelInfo | None, unused: str = "", e
         said = f"Answering now: {model.name}." if model else ""
         return f'<p class="tf-note">{esc(said)}</p>' if said else ""
     parts = []
-    parts += [card("error", PROBLEM, why) for why in (models.problem, models.refused) if why]
+    parts += [card("error", "That did not work", why) for why in (models.problem, models.refused) if why]
     if models.errand and models.fetching not in {model.repo for model in models.listed}:
         parts.append(errand(models))
     elif models.offer and not models.errand:

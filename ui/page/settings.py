@@ -45,7 +45,6 @@ ENGINE = "Engine status"
 ENGINE_STATES = {"starting": "Starting", "ready": "Ready", "failed": "Not running"}
 ENGINE_SILENT = "Not answering"
 WHY = "Why"
-NUMBERS = "Number format"
 
 
 def field(name: str, value: Any) -> gr.components.Component:
@@ -172,7 +171,7 @@ def engine_section(state: str, model: ModelInfo | None, load: LoadProgress | Non
         ("Mode", esc(f"{facts.mode if facts else model.mode} ({model.device})")),
         (WHY, esc(facts.why if facts else model.why)),
         ("Drafting", esc(facts.drafting if facts and facts.drafting else model.drafting)),
-        (NUMBERS, esc(f"{model.dtype} ({model.weights})" if model.weights else model.dtype) if here else ""),
+        ("Number format", esc(f"{model.dtype} ({model.weights})" if model.weights else model.dtype) if here else ""),
         ("Context", fmt.context(model.max_context, model.plan.longest if model.plan else None)),
         ("GPU", memory_use("GPU", facts.device_used, facts.device_free) if facts else ""),
         ("Memory", memory_use("Memory", facts.host_used, facts.host_free) if facts else ""),

@@ -33,7 +33,6 @@ STRIP_ALL = ("Attention, not evidence: how much of the model's attention each pa
 STRIP_ABOVE = ("Attention, not evidence: what each page got beyond what it gets whatever is asked. Outlined: quoted in "
                "this answer. Click a page to read it.")
 STRIP_REMOTE = "Not available: the remote server does not report where it looked. Click a page to read it."
-NOT_READ = "not in context"
 PASSAGES = "Most attended passages"
 
 LEAST_ABOVE = 0.1  # of the largest share: a page is tall only with so much beyond the usual
@@ -126,7 +125,7 @@ def bars(labels: Sequence[str], shares: Sequence[float], *, first_page: int = 1,
         share, height = (shares[index], heights[index]) if 0 <= index < len(shares) else (0.0, 0.0)
         title = fmt.page_title(label)
         if number not in inside:
-            title += f" · {NOT_READ}"
+            title += " · not in context"
         elif shares:
             title += f" · {share * 100:.1f} %"
         title = esc(f"{title} · quoted in the answer" if number in cited else title)
