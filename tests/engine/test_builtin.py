@@ -12,7 +12,7 @@ import torch
 from engine.tiny import document
 
 from training.export import export
-from triforce_core import packages
+from triforce_core import config as core_config
 from triforce_core.assets import BUILTIN_FOLDER
 from triforce_core.config import FOR_QUOTES, EngineConfig, SamplingParams
 from triforce_core.documents.document import Document, Page
@@ -56,7 +56,7 @@ def test_a_package_that_answers_need_is_missed_before_a_document_is_read(monkeyp
     used = Engine(EngineConfig(dtype="float32", mode="cpu"))
     list(used.load())
     with monkeypatch.context() as patched:
-        patched.setattr(packages, "find_spec", lambda name: None if name == package else name)
+        patched.setattr(core_config, "find_spec", lambda name: None if name == package else name)
         with pytest.raises(ConfigError, match=f"pip install {package}"):
             next(used.open_document(document(sentences=120)))
     assert isinstance(list(used.open_document(document(sentences=120)))[-1], DocumentOpened)
