@@ -31,7 +31,9 @@ QUESTION = "How many ships did the keeper of Ness 7 count?"
 
 
 class Trace:
-    """A profile function: the calls between files of this project while ``on``, as (caller, callee)."""
+    """A profile function: the calls between files of this project while ``on``, as (caller, callee).
+
+    A method that an object calls on itself enters its file, and is no call: it is inherited or overridden there."""
 
     def __init__(self) -> None:
         self.on = False
@@ -44,14 +46,17 @@ class Trace:
             return
         if (code, above and above.f_code) in self._seen:
             return
-        caller = ""
+        calling: FrameType | None = None
         while above is not None:
             if above.f_code.co_filename == "<frozen importlib._bootstrap>":
                 return
-            if not caller and above.f_code.co_filename.startswith(ROOMS):
-                caller = above.f_code.co_filename
+            if calling is None and above.f_code.co_filename.startswith(ROOMS):
+                calling = above
             above = above.f_back
         self._seen.add((code, frame.f_back and frame.f_back.f_code))
+        own = frame.f_locals.get("self")
+        inherited = calling is None or own is not None and calling.f_locals.get("self") is own
+        caller = code.co_filename if inherited or calling is None else calling.f_code.co_filename
         self.calls.add((caller.removeprefix(f"{ROOT}/"), code.co_filename.removeprefix(f"{ROOT}/")))
 
 

@@ -99,8 +99,7 @@ class Queue(EngineHolder):
         """Queue a trial: a question that nobody asked, about what is in the cache. Whatever is asked for stops it at
         once; it is neither shown nor counted."""
         run = request.run(heard=heard)
-        run.job = job = Job("trial", run.document, request.selection, request, run)
-        self._put(job)
+        self._put(Job("trial", run.document, request.selection, request, run))
         return run
 
     def text_is_there(self, document: str, selection: Callable[[], Selection]) -> None:
@@ -251,7 +250,7 @@ class Queue(EngineHolder):
         return [job for job in self.jobs() if job.kind == "prefill" and job.document == document]
 
     def _add_run(self, kind: JobKind, run: Run, request: Request) -> Run:
-        run.job = job = Job(kind, run.document, request.selection, request, run)
+        job = Job(kind, run.document, request.selection, request, run)
         with self._news:
             self._runs.add(run)
             self._add(job)
@@ -312,6 +311,8 @@ class Queue(EngineHolder):
             if job.kind == "engine":
                 return
             job.fate = max(job.fate, fate)
+            if job.run:
+                job.run.stop_asked = True
             if job is self.current:
                 self._interrupt()
         self._changed()
@@ -376,7 +377,7 @@ class Queue(EngineHolder):
         except Exception:
             log.exception("an answer could not be kept")
         finally:
-            run.ended_at, run.state, run.job = time.time(), state, None
+            run.ended_at, run.state = time.time(), state
             with self._news:
                 self.counters.add(run)
             run.heard()

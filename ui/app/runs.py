@@ -8,7 +8,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from triforce_core import DocumentFit, SpeculationConfig, metrics
 
@@ -19,11 +19,6 @@ ENDED = ("done", "stopped", "failed")
 KEPT = 20  # ended runs that stay for tabs that come late; answers live on in the database
 
 
-class Cancellable(Protocol):
-    @property
-    def cancelled(self) -> bool: ...
-
-
 @dataclass(eq=False)
 class Run:
     """One answer (one lane) or one race (several) on its way.
@@ -32,7 +27,7 @@ class Run:
     more. system: instructions for it. longest: tokens that it may have. began_at: when the writing of this lane began.
     outcome: of a race, once all lanes are in. fit: of pages that did not fit. support: of an answer in free words, its
     sentences compared with the document (None: they are not). heard: called after every change, by the thread that
-    changes it. job: its place in the queue, until it has ended."""
+    changes it. stop_asked: it was cancelled, and is to end."""
 
     document: str
     question: str
@@ -55,7 +50,7 @@ class Run:
     support: list[dict[str, Any]] | None = None
     heard: Callable[[], None] = lambda: None
     asked_about: tuple[tuple[int, int], ...] = ()
-    job: Cancellable | None = None
+    stop_asked: bool = False
 
     def __post_init__(self) -> None:
         self.accumulators.append(Accumulator(self.ranges))
@@ -98,8 +93,7 @@ class Run:
     @property
     def stopping(self) -> bool:
         """Return whether a stop was asked for and is not confirmed yet."""
-        job = self.job  # in one step: another thread may take it away
-        return job is not None and job.cancelled and not self.ended
+        return self.stop_asked and not self.ended
 
     @property
     def version(self) -> tuple[Any, ...]:
