@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from triforce_core.device.capability import single_thread
+from triforce_core.device.streams import single_thread
 
 
 @pytest.fixture(autouse=True)

@@ -15,8 +15,8 @@ from engine.tiny import BUILTIN_FOLDER, document, write_model
 from tests import tokenizer_folders
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.documents.document import Document, Page
+from triforce_core.engine.answer import QuoteReport, Quoting
 from triforce_core.engine.engine import Engine
-from triforce_core.engine.quoting import QuoteReport, Quoting
 from triforce_core.events import Finished, QuoteEvent
 from triforce_core.prompt.builder import DocumentPrompt, PromptBuilder, QuoteFormat, ascii_typography
 from triforce_core.sampling.quote_matcher import Mark, QuoteConstraint

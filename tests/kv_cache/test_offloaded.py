@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tests.model.tiny import VOCAB, tiny_llama
-from triforce_core.kv_cache.buffers import LayerBuffers
+from triforce_core.kv_cache.base import LayerBuffers
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.kv_cache.offloaded import HostLayer, OffloadedCache
 from triforce_core.kv_cache.retrieval import RetrievalCache

@@ -12,7 +12,7 @@ import pytest
 from tests.tokenizer_folders import hugging_face_folder, sentencepiece_folder
 from triforce_core.assets import BUILTIN_FOLDER
 from triforce_core.documents.document import Document, Page
-from triforce_core.engine.quoting import Quoting
+from triforce_core.engine.answer import Quoting
 from triforce_core.errors import ConfigError, ContextTooLongError, UnsupportedModelError
 from triforce_core.prompt.builder import DocumentPrompt, PromptBuilder, ascii_typography
 from triforce_core.sampling.quote_matcher import Mark, QuoteConstraint, QuoteState

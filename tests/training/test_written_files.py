@@ -21,7 +21,7 @@ from training.networks import Layers, merged, standard, stored  # noqa: E402
 from training.reranker import ArticleTask, Encoder, NaturalTask  # noqa: E402
 from training.reranker_data import ANSWERED, UNANSWERABLE, Example  # noqa: E402
 from training.words import save as save_vectors  # noqa: E402
-from triforce_core.device.capability import single_thread  # noqa: E402
+from triforce_core.device.streams import single_thread  # noqa: E402
 from triforce_core.evidence.reranker import Pairs, Passage, Reranker  # noqa: E402
 from triforce_core.evidence.sentence_prior import Network  # noqa: E402
 from triforce_core.evidence.vectors import WordVectors, unit  # noqa: E402

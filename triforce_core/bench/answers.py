@@ -34,8 +34,8 @@ from ..assets import BUILTIN_FOLDER
 from ..config import EngineConfig, SamplingParams, SpeculationConfig
 from ..documents import read_document
 from ..documents.document import Document
+from ..engine.answer import Quoting
 from ..engine.engine import Engine
-from ..engine.quoting import Quoting
 from ..errors import ConfigError, TriForceError
 from ..events import DocumentOpened, Finished
 from ..evidence.support import THRESHOLD, SupportFinder, support

@@ -8,16 +8,10 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from .memory_plan import size
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,26 +93,6 @@ def thread_limit() -> int:
         return max(1, int(os.environ["OMP_THREAD_LIMIT"]))
     except (KeyError, ValueError):  # what is no number OpenMP ignores too
         return 2**31 - 1
-
-
-@contextmanager
-def single_thread(device: torch.device) -> Iterator[None]:
-    """On a CPU, torch's operations take one thread meanwhile.
-
-    For many small ones in a row: each waits for its slowest thread, which another program may keep from its core for
-    some milliseconds. Copying the chosen chunks took 65 to 335 ms with two threads where it takes 5 to 18 with one (two
-    cores of Zen 4, both busy; at rest 5 either way)."""
-    import torch
-
-    threads = torch.get_num_threads()
-    if device.type != "cpu" or threads == 1:
-        yield
-        return
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def describe(machine: Capability) -> list[tuple[str, str]]:

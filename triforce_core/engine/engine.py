@@ -31,11 +31,11 @@ from ..kv_cache.snapshot import SnapshotStore
 from ..prompt.builder import PromptBuilder
 from ..speculation.cost_profile import Profile
 from ..speculation.model_drafter import ModelOnCache
+from .answer import Quoting
 from .loading import Loaded, choose, fingerprint, full_cache, load
 from .pipeline import Parts
 from .plan import prefill_chunk
 from .prefill import Cancellation, LeftConversations, Reading, prefill, prepare
-from .quoting import Quoting
 from .saved_readings import SavedReading
 from .session import AnswerEvent, Question, Session
 from .tune import ROOM, open_profile, subject, tune, usual_lengths

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from ..config import SpeculationConfig
-from ..device.capability import single_thread
-from ..device.streams import SideStream, StageClock
+from ..device.streams import SideStream, StageClock, single_thread
 from ..errors import ConfigError
 from ..events import PrefillProgress
 from ..kernels import WEIGHT_KINDS

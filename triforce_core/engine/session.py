@@ -18,12 +18,11 @@ from ..sampling.quote_matcher import QuoteConstraint, QuoteMasks
 from ..speculation.cost_profile import Profile
 from ..speculation.draft_length import Selection
 from ..speculation.draft_length_selector import DraftLengthSelector
-from .answer import Answer, AttentionReport, DecodeLoop, Prompt, make_sampler
+from .answer import Answer, AttentionReport, DecodeLoop, Prompt, Quoting, make_sampler
 from .loading import Loaded
 from .pipeline import DocumentParts, Parts, Pipeline, plan_for
 from .plan import Plan
 from .prefill import Reading, read_prompt, share_done
-from .quoting import Quoting
 from .warm_up import WarmUp
 
 _ABOUT_NOTHING = "."  # a question

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from ..errors import ContextTooLongError
 from ..kernels import KV_BITS, from_rows, row_bytes, to_rows, write_rows
-from .base import KVCache
-from .buffers import LayerBuffers
+from .base import KVCache, LayerBuffers
 
 STEP = 1024  # slots: buffers grow by this, or by a sixteenth if that is more
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .buffers import LayerBuffers, too_little
+from .base import LayerBuffers, too_little
 from .full import STEP, FullCache
 
 TAIL = 256  # newest tokens of a streamed layer that stay on the device

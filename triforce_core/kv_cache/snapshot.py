@@ -32,7 +32,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..errors import NotEnoughDiskError
-from . import shared_prefix, snapshot_header
+from . import snapshot_header
+from .base import shared_prefix
 from .snapshot_header import FORMAT, DamagedSnapshot
 
 if TYPE_CHECKING:

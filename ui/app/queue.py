@@ -15,13 +15,12 @@ from collections.abc import Callable, Collection
 
 from triforce_core import EngineConfig, EngineDiedError, TriForceError
 
-from . import race
 from .accumulator import Accumulator
 from .conversations import Conversations
 from .engine_holder import Engine, EngineHolder, Stopped, TooLong
 from .jobs import PAUSABLE, READING_CANCELLED, Ahead, Fate, Job, JobKind, Request, Selection, in_order
 from .library import Library, Ranges
-from .runs import Counters, Run, RunState, RunStore
+from .runs import Counters, Run, RunState, RunStore, compare_lanes
 
 APP_ENDED = "The app was closed while this answer was being written. Ask again for the rest."
 
@@ -452,7 +451,7 @@ class Queue(EngineHolder):
             if job.kind != "trial":
                 self._estimates.answered(time.time() - run.began_at)
         if run.race:
-            run.outcome = race.compare(run.accumulators, self.model, [name for name, _ in request.lanes]) | {
+            run.outcome = compare_lanes(run.accumulators, self.model, [name for name, _ in request.lanes]) | {
                 "ranges": run.ranges}
 
     def _poll(self) -> None:

@@ -19,12 +19,11 @@ from .folders import Folders
 from .jobs import Selection
 from .library import PART_MISSING, Entry, Library, Snapshots
 from .models import Models, remembered
-from .questions import Questions, Refusal
+from .questions import Questions, Refusal, Suggestions
 from .queue import Queue
 from .quotes import QuoteFinders
 from .runs import Run, RunStore
 from .settings import Settings
-from .suggestions import Suggestions
 from .tab_view import TabView, TabViews
 from .trash import Trash
 

@@ -15,8 +15,7 @@ from triforce_core import Document
 
 from ..app.accumulator import Trace, figures_of
 from ..app.conversations import Answer
-from ..app.race import plain_rate
-from ..app.runs import Run
+from ..app.runs import Run, plain_rate
 from ..app.services import SAMPLE_NAME, Services
 from ..app.tab_view import TabView
 from ..app.tabs import Tabs

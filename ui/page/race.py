@@ -15,8 +15,7 @@ from typing import Any
 import gradio as gr
 
 from ..app.accumulator import figures_of
-from ..app.race import LANES, THIRD
-from ..app.runs import Run
+from ..app.runs import LANES, THIRD, Run
 from ..app.services import Services
 from ..app.tab_view import TabView
 from ..app.tabs import Tabs

@@ -13,7 +13,7 @@ import pytest
 from little_books import asked, make_document, phase, wait_for, write_book
 
 from triforce_core import Document, Page, TriForceError
-from ui.app import suggestions as starters
+from ui.app import questions as starters
 from ui.app.conversations import Conversation, Conversations
 from ui.app.database import Database
 from ui.app.library import Library

@@ -19,12 +19,11 @@ from triforce_core.errors import DamagedWeightsError
 from ui.app import engine_holder, queue
 from ui.app import folders as places
 from ui.app.jobs import Request, Selection
-from ui.app.questions import ONE_AT_A_TIME
+from ui.app.questions import MOST, ONE_AT_A_TIME, Suggestions
 from ui.app.queue import APP_ENDED
 from ui.app.runs import Run
 from ui.app.services import Services
 from ui.app.settings import Settings
-from ui.app.suggestions import MOST, Suggestions
 from ui.app.tab_view import TabView
 from ui.page import document_head
 

@@ -11,8 +11,7 @@ import pytest
 from little_books import wait_for
 from page_steps import answered, ask, more, more_by_keyboard, upload
 
-from ui.app.questions import SAME_SEED_TITLE
-from ui.app.suggestions import Suggestions
+from ui.app.questions import SAME_SEED_TITLE, Suggestions
 from ui.page import conversations as conversation_words
 from ui.page import library as library_words
 from ui.page.chat import CARRIED, VERSION_BEFORE

@@ -7,10 +7,9 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from triforce_core import ConfigError, ModelInfo, RoundEvent
-from ui.app import race
+from ui.app import runs
 from ui.app.accumulator import Accumulator
-from ui.app.race import LANES, THIRD
-from ui.app.runs import Run
+from ui.app.runs import LANES, THIRD, Run
 from ui.app.settings import Settings
 from ui.page import race as race_view
 
@@ -31,25 +30,25 @@ def lane(text: str, seconds: float, tokens_a_round: int = 1, verify: float = 20.
 
 def test_lanes() -> None:
     settings = Settings(budget=512)
-    assert [name for name, _ in race.lanes(settings)] == list(LANES)
-    (_, plain), (_, fast), (name, third) = race.lanes(settings, " gamma2=6 ,ngram = off")
+    assert [name for name, _ in runs.race_lanes(settings)] == list(LANES)
+    (_, plain), (_, fast), (name, third) = runs.race_lanes(settings, " gamma2=6 ,ngram = off")
     assert plain.engine == "autoregressive" and plain.verifier == fast.verifier == third.verifier == "coupled"
     assert (third.gamma2, third.ngram, third.budget, third.engine) == (6, "off", 512, "triforce")
     assert name == "gamma2=6 ,ngram = off" and fast.ngram == "auto"
     for label, text in THIRD[1:]:
-        assert race.lanes(settings, text)[2][0] == label
+        assert runs.race_lanes(settings, text)[2][0] == label
 
 
 @pytest.mark.parametrize("bad", ["nonsense", "gamma2=", "gamma9=3", "verifier=rejection", "gamma2=9000", "=3"])
 def test_a_third_lane_that_cannot_be_is_refused(bad: str) -> None:
     with pytest.raises(ConfigError):
-        race.lanes(Settings(), bad)
+        runs.race_lanes(Settings(), bad)
 
 
 def three() -> dict:
     text = "the keeper counted forty ships " * 8
     answers = [lane(text, 4.0), lane(text, 2.0, 4), lane(text, 8.0, 2)]
-    return race.compare(answers, MODEL, ["Plain decoding", "TriForce", "Odd <lane>"])
+    return runs.compare_lanes(answers, MODEL, ["Plain decoding", "TriForce", "Odd <lane>"])
 
 
 def test_every_lane_is_compared_with_the_first() -> None:
@@ -64,7 +63,7 @@ def test_every_lane_is_compared_with_the_first() -> None:
 
 def test_a_lost_race_says_where_the_time_went() -> None:
     text = "one two three four " * 5
-    outcome = race.compare([lane(text, 1.0), lane(text, 2.0, 2, verify=25.0, rest=60.0)], MODEL)
+    outcome = runs.compare_lanes([lane(text, 1.0), lane(text, 2.0, 2, verify=25.0, rest=60.0)], MODEL)
     why = race_view.costs(outcome)
     assert "60 ms of drafting" in why and "25 ms of full pass" in why and "50 ms a token" in why and "1.7 tokens" in why
     assert why in race_view.verdict(outcome)
@@ -80,8 +79,8 @@ def test_races_that_were_kept_before_there_were_three_are_still_shown() -> None:
 
 def test_the_lanes_show_what_was_written_as_the_chat_does() -> None:
     text = "1. **Forty** ships of `oak` <img src=x onerror=alert(1)>\n2. and *one* more"
-    outcome = race.compare([lane(text, 2.0), lane(text, 1.0)], MODEL)
-    run = Run("d", "Q?", race=True, lanes=race.lanes(Settings()))
+    outcome = runs.compare_lanes([lane(text, 2.0), lane(text, 1.0)], MODEL)
+    run = Run("d", "Q?", race=True, lanes=runs.race_lanes(Settings()))
     run.accumulators = [lane(text, 2.0)]
     for html in (race_view.replay(outcome, "Q?", key="k", fresh=False), race_view.recording(run)):
         assert "<strong>Forty</strong>" in html and "<code>oak</code>" in html and "<ol>" in html and "**" not in html
@@ -110,5 +109,5 @@ def test_the_picture_is_one_file_with_everything_in_it(animated: bool) -> None:
 
 
 def test_a_race_under_way_names_its_lanes() -> None:
-    html = race_view.recording(Run("d", "Q?", race=True, lanes=race.lanes(Settings(), "gamma2=3")))
+    html = race_view.recording(Run("d", "Q?", race=True, lanes=runs.race_lanes(Settings(), "gamma2=3")))
     assert html.count("<section") == 3 and "gamma2=3" in html

@@ -19,12 +19,11 @@ from triforce_core import (
 )
 from triforce_core.worker.protocol import EngineStatus
 from ui.app import library as library_words
-from ui.app import race
+from ui.app import runs
 from ui.app.accumulator import Accumulator, Figures, above
 from ui.app.conversations import Answer
 from ui.app.jobs import Fate, Job
-from ui.app.race import DIFFERS_EXACT
-from ui.app.runs import Run
+from ui.app.runs import DIFFERS_EXACT, Run
 from ui.page import chat, document_head, markdown, page_choice, settings, strip
 from ui.page import figures as charts
 from ui.page import formatting as figures
@@ -90,12 +89,12 @@ def test_times_plain_is_said_only_where_it_was_measured() -> None:
     result = {"model": "m", "ranges": [[1, 36]]}
     kept = {"question": "How many?", "model": "m", "ranges": [[1, 36]],
             "lanes": [{"figures": {"tokens_per_second": 17.0}}]}
-    assert race.plain_rate(kept, "How many?", result) == 17.0
-    assert race.plain_rate(kept, "How few?", result) == race.plain_rate(None, "How many?", result) == 0.0
-    assert race.plain_rate(kept | {"model": "n"}, "How many?", result) == 0.0
-    assert race.plain_rate(kept | {"ranges": [[1, 57]]}, "How many?", result) == 0.0
+    assert runs.plain_rate(kept, "How many?", result) == 17.0
+    assert runs.plain_rate(kept, "How few?", result) == runs.plain_rate(None, "How many?", result) == 0.0
+    assert runs.plain_rate(kept | {"model": "n"}, "How many?", result) == 0.0
+    assert runs.plain_rate(kept | {"ranges": [[1, 57]]}, "How many?", result) == 0.0
     del kept["ranges"]  # an older version kept it
-    assert race.plain_rate(kept, "How many?", result) == 0.0
+    assert runs.plain_rate(kept, "How many?", result) == 0.0
 
 
 def test_pages_of_several_documents_are_named_behind_the_title() -> None:
@@ -294,13 +293,13 @@ def lane(tokens: list[int], text: str) -> Accumulator:
 
 def test_race_verdicts() -> None:
     model = ModelInfo("m", "d", "cpu", "", "cpu", "bfloat16", 1024, 1, 1)
-    same = race.compare([lane([1, 2], "ab"), lane([1, 2], "ab")], model)
+    same = runs.compare_lanes([lane([1, 2], "ab"), lane([1, 2], "ab")], model)
     assert same["same"] and race_view.SAME in race_view.verdict(same)
-    parted = race.compare([lane([1, 2, 3], "a b c"), lane([1, 9], "a x")], model)
+    parted = runs.compare_lanes([lane([1, 2, 3], "a b c"), lane([1, 9], "a x")], model)
     assert not parted["same"] and parted["difference"]["token"] == 2
     html = race_view.verdict(parted)
     assert "bfloat16" in html and "<mark>b c</mark>" in html and "<mark>x</mark>" in html
-    exact = race.compare([lane([1], "a"), lane([2], "b")], replace(model, dtype="float32"))
+    exact = runs.compare_lanes([lane([1], "a"), lane([2], "b")], replace(model, dtype="float32"))
     assert exact["difference"]["why"] == DIFFERS_EXACT
     for speedup, words in ((2.0, "2.00 times as fast"), (0.7, "Speculation lost"), (1.01, "No real difference"),
                            (None, "Too short")):
@@ -309,7 +308,7 @@ def test_race_verdicts() -> None:
 
 def test_replay_marks_are_thinned_but_complete() -> None:
     marks = [(i * 0.01, i) for i in range(5000)]
-    kept = race.thin(marks)
+    kept = runs.thin(marks)
     assert len(kept) <= 601 and kept[-1][1] == 4999
 
 
