@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from training.networks import Layers, standard
 from training.question_sets import report
 from training.reranker_data import ANSWERED, ELSEWHERE, EXCERPT, FOREIGN, HIDDEN, UNANSWERABLE, Example
-from triforce_core.evidence.sentence_prior import READ, READ_COUNTS, Network, read_features
+from triforce_core.evidence.ranking import READ, READ_COUNTS, Network, read_features
 
 WEIGHTS = {ANSWERED: 1.0, UNANSWERABLE: 3.0, HIDDEN: 0.3, FOREIGN: 0.5, ELSEWHERE: 0.5, EXCERPT: 0.6}
 DECAY, STEPS = 1e-2, 300

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from training.model import Llama
 from training.text import Encoder
+from triforce_core.evidence.ranking import SentencePrior
 from triforce_core.evidence.sentence_index import SentenceIndex
-from triforce_core.evidence.sentence_prior import SentencePrior
 from triforce_core.evidence.vectors import WordVectors
 
 Cache = list[tuple[Tensor, Tensor]]

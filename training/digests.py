@@ -13,8 +13,8 @@ from training.networks import Layers, standard
 from training.question_sets import AskedDocument, Places, Query, by_document, held_out, read_lines, split, texts_of
 from training.sentence_network import index_of
 from triforce_core.evidence.answering import chosen, finished, quotable, scope_of, summary_features
+from triforce_core.evidence.ranking import Network
 from triforce_core.evidence.sentence_index import SentenceIndex
-from triforce_core.evidence.sentence_prior import Network
 
 WHOLE, SECTION = "whole", "section"
 KINDS = ("about", "main-points")

@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from triforce_core.evidence.reranker import GROUP
+from triforce_core.evidence.ranking import GROUP
 
 
 def packed(weights: dict[str, Tensor]) -> dict[str, np.ndarray]:
-    """Return weights as ``evidence.reranker.unpacked`` takes them."""
+    """Return weights as ``evidence.ranking.unpacked`` takes them."""
     stored: dict[str, np.ndarray] = {}
     for name, tensor in weights.items():
         if not is_rounded(tensor):

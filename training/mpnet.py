@@ -158,7 +158,7 @@ def save(out: Path, weights: dict[str, Tensor], pieces: Sequence[str]) -> None:
 
 def load(file: Path) -> tuple[dict[str, Tensor], list[str]]:
     """(weights in fp32, pieces) of what `save` wrote."""
-    from triforce_core.evidence.reranker import GROUP
+    from triforce_core.evidence.ranking import GROUP
 
     with np.load(file) as stored:
         arrays = dict(stored)

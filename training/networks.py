@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from triforce_core.evidence.sentence_prior import Network
+from triforce_core.evidence.ranking import Network
 
 NARROWEST = 0.02  # a feature that hardly varies is not blown up
 

@@ -34,7 +34,7 @@ from training.question_sets import (
     natural_documents,
     processes,
 )
-from triforce_core.evidence.sentence_prior import Network
+from triforce_core.evidence.ranking import Network
 
 Arrays = dict[str, np.ndarray]
 

@@ -47,8 +47,7 @@ from training.reranker_data import (
     article,
     read_documents,
 )
-from triforce_core.evidence.reranker import Pairs, batch
-from triforce_core.evidence.sentence_prior import NEAR_COUNTS, READ, Network
+from triforce_core.evidence.ranking import NEAR_COUNTS, READ, Network, Pairs, batch
 
 CANDIDATES, MOST_RIGHT = 16, 2  # sentences for each question in a step; of them right ones
 EASIER = 10.0  # places in the order by words: so much further down, a wrong sentence is drawn e times less often
@@ -73,7 +72,7 @@ class Rounded(nn.Module):
 
 
 class Encoder(nn.Module):
-    """`triforce_core.evidence.reranker.Reranker` as it is trained."""
+    """`triforce_core.evidence.ranking.Reranker` as it is trained."""
 
     def __init__(self, net: BertModel) -> None:
         super().__init__()

@@ -19,9 +19,8 @@ import numpy as np
 
 from training.question_sets import AskedDocument, Query, processes
 from training.sentence_network import before_of, index_of
-from triforce_core.evidence.reranker import Passage
+from triforce_core.evidence.ranking import Network, Passage, by_words, passage, strange_names
 from triforce_core.evidence.sentence_index import SentenceIndex
-from triforce_core.evidence.sentence_prior import Network, by_words, passage, strange_names
 
 ANSWERED, UNANSWERABLE, HIDDEN = "answered", "unanswerable", "answer hidden"
 EXCERPT, ELSEWHERE, FOREIGN = "answered in an excerpt", "answered outside the excerpt", "about another document"

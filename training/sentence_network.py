@@ -17,8 +17,8 @@ from torch import Tensor
 from training.networks import Layers, descend, merged, standard
 from training.question_sets import ARTICLE, AskedDocument, Query, report
 from triforce_core.evidence.question import points_back
+from triforce_core.evidence.ranking import Network
 from triforce_core.evidence.sentence_index import SentenceIndex
-from triforce_core.evidence.sentence_prior import Network
 from triforce_core.evidence.vectors import WordVectors
 
 CANDIDATES, MINED_CANDIDATES = 64, 128  # sentences of a document that stand for all of it

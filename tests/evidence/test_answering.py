@@ -7,8 +7,8 @@ import pytest
 
 from triforce_core.evidence.answering import NOT_FOUND, Answering
 from triforce_core.evidence.question import RequestKind
+from triforce_core.evidence.ranking import Ranking, SentencePrior
 from triforce_core.evidence.sentence_index import SentenceIndex
-from triforce_core.evidence.sentence_prior import Ranking, SentencePrior
 from triforce_core.evidence.vectors import WordVectors
 
 LINES = [

@@ -11,7 +11,7 @@ import torch
 
 from training.four_bits import four_bits, packed
 from triforce_core.assets import WORDS_FOLDER
-from triforce_core.evidence.reranker import GROUP, Pairs, Passage, Reranker, batch, unpacked
+from triforce_core.evidence.ranking import GROUP, Pairs, Passage, Reranker, batch, unpacked
 
 LETTERS = [prefix + letter for prefix in ("", "##") for letter in string.ascii_lowercase]
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *LETTERS, "ship", "fee", "pound", "."]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from triforce_core.evidence.ranking import SentencePrior, read_features, strange_names
 from triforce_core.evidence.sentence_index import SentenceIndex
-from triforce_core.evidence.sentence_prior import SentencePrior, read_features, strange_names
 from triforce_core.evidence.vectors import WordVectors
 
 SENTENCES = ["The Bridges of Ohio", "In 2012 there were 57,000 bridges in poor condition.", "It was the most ever.",

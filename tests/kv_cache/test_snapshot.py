@@ -18,8 +18,7 @@ import torch
 from triforce_core.assets import BUILTIN_FOLDER
 from triforce_core.engine.loading import fingerprint
 from triforce_core.errors import NotEnoughDiskError
-from triforce_core.kv_cache import snapshot, snapshot_header
-from triforce_core.kv_cache.base import shared_prefix
+from triforce_core.kv_cache import shared_prefix, snapshot, snapshot_header
 from triforce_core.kv_cache.snapshot import (
     DamagedSnapshot,
     SnapshotKey,

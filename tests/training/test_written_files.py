@@ -22,8 +22,12 @@ from training.reranker import ArticleTask, Encoder, NaturalTask  # noqa: E402
 from training.reranker_data import ANSWERED, UNANSWERABLE, Example  # noqa: E402
 from training.words import save as save_vectors  # noqa: E402
 from triforce_core.device.streams import single_thread  # noqa: E402
-from triforce_core.evidence.reranker import Pairs, Passage, Reranker  # noqa: E402
-from triforce_core.evidence.sentence_prior import Network  # noqa: E402
+from triforce_core.evidence.ranking import (  # noqa: E402
+    Network,
+    Pairs,
+    Passage,
+    Reranker,
+)
 from triforce_core.evidence.vectors import WordVectors, unit  # noqa: E402
 
 TOPICS = "apple bridge candle dragon engine forest garden harbour island jacket kettle ladder".split()

@@ -34,8 +34,8 @@ from ..events import (
     Turn,
 )
 from ..evidence.answering import Answering, AnswerPlan
+from ..evidence.ranking import SentencePrior
 from ..evidence.sentence_index import SentenceIndex
-from ..evidence.sentence_prior import SentencePrior
 from ..evidence.vectors import WordVectors
 from ..metrics import answer_stats
 from ..prompt.builder import DocumentPrompt, PromptBuilder, QuoteFormat

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..device.shard import Shard
 from ..events import PrefillProgress, PrefillStage
 from ..kernels import AttentionObserver
-from ..kv_cache.base import shared_prefix
+from ..kv_cache import shared_prefix
 from ..kv_cache.full import FullCache
 from ..kv_cache.retrieval import CrossModelCache
 from ..kv_cache.streaming import StreamingCache

@@ -14,8 +14,8 @@ import numpy as np
 
 from .line_roles import Role
 from .question import RequestKind, points_back, request_kind
+from .ranking import Ranking, SentencePrior
 from .sentence_index import SentenceIndex
-from .sentence_prior import Ranking, SentencePrior
 
 NOT_FOUND = "I found no sentence that clearly answers this. Closest:"
 _OWN_WORDS = {

@@ -1,5 +1,5 @@
 """Index the sentences of a document, in a second or so, and measure how each fits a question: the features of
-``sentence_prior``, from counts of words and their vectors."""
+``ranking``, from counts of words and their vectors."""
 
 from __future__ import annotations
 

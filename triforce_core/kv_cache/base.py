@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -300,13 +300,3 @@ class KVCache(ABC):
     @abstractmethod
     def make_room(self, n: int) -> None:
         """Have slots for n more tokens behind the staged ones. Raises as ``begin``."""
-
-
-def shared_prefix(one: Iterable[object], other: Iterable[object]) -> int:
-    """Return how many tokens (or digests of tokens) both begin with."""
-    count = 0
-    for mine, theirs in zip(one, other, strict=False):
-        if mine != theirs:
-            break
-        count += 1
-    return count

@@ -32,8 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..errors import NotEnoughDiskError
-from . import snapshot_header
-from .base import shared_prefix
+from . import shared_prefix, snapshot_header
 from .snapshot_header import FORMAT, DamagedSnapshot
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from ..device.streams import sent
-from ..kv_cache.base import KVCache, shared_prefix
+from ..kv_cache import shared_prefix
+from ..kv_cache.base import KVCache
 from ..sampling import Sampler, chances
 from . import tree
 from .drafter import Draft, Drafter, DraftStats, KeepGoing

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..kv_cache.base import shared_prefix
+from ..kv_cache import shared_prefix
 from ..sampling import Sampler
 from .drafter import Draft, Drafter, DraftStats, KeepGoing
 from .model_drafter import MAX_GUIDED, QUOTE

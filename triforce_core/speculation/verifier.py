@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ..device.streams import sent
-from ..kv_cache.base import shared_prefix
+from ..kv_cache import shared_prefix
 from ..sampling import Chance, DrawnChance, Sampler, TensorChance
 from .drafter import Draft, Verdict
 
