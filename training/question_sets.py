@@ -22,17 +22,14 @@ from pathlib import Path
 from random import Random
 
 from training.text import each_record
-from triforce_core.assets import BUILTIN_FOLDER, WORDS_FOLDER
-from triforce_core.documents.sentences import SentenceRules
+from triforce_core.assets import WORDS_FOLDER
+from triforce_core.documents.sentences import sentence_spans
 from triforce_core.prompt.builder import ascii_typography
 
 ARTICLE = "article"  # the kind of all questions of qa-train
 LONGEST_TEXT = 400_000  # characters; of a longer book the stretch around its questions
 LONGEST_ARTICLE = 6000  # sentences
 NATURAL_TEXTS = ("prose-train", "books-train")
-_PROMPT = BUILTIN_FOLDER / "prompt.json"
-_STATED = json.loads(_PROMPT.read_text())
-RULES = SentenceRules.of(_STATED["sentence_break"], _STATED["abbreviations"])
 
 
 @dataclass(frozen=True)
@@ -109,7 +106,7 @@ def split(text: str) -> tuple[list[str], list[int], list[int]]:
     for number, line in enumerate(text.split("\n")):
         stripped = line.strip()
         left = offset + len(line) - len(line.lstrip())
-        for start, end in RULES.spans(stripped):
+        for start, end in sentence_spans(stripped):
             sentences.append(stripped[start:end].strip())
             lines.append(number)
             starts.append(left + start)

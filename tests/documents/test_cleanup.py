@@ -10,7 +10,6 @@ from triforce_core.documents.cleanup import clean, finish, letters, neutralise
 from triforce_core.documents.readers.source import Raw, RawPage
 from triforce_core.documents.reflow import strip_running_lines
 from triforce_core.documents.sections import split_sections
-from triforce_core.documents.sentences import SentenceRules
 from triforce_core.prompt.builder import ascii_typography, spelt_letters
 
 
@@ -75,17 +74,6 @@ def test_sections_lose_nothing_and_stay_linear() -> None:
     begin = time.perf_counter()
     split_sections("x" * 5_000_000)
     assert time.perf_counter() - begin < 2
-
-
-def test_sentences() -> None:
-    line = 'Mr. A. Fox of the U.S. Navy came. "Did he?" she asked. He did (see Fig. 3). Yes! i.e. No.'
-    spans = list(SentenceRules().spans(line))
-    assert [line[a:b] for a, b in spans] == [
-        "Mr. A. Fox of the U.S. Navy came.", '"Did he?" she asked.', "He did (see Fig. 3).", "Yes! i.e. No.",
-    ]  # fmt: skip
-    rules = SentenceRules()
-    assert rules.runs_on("the sailor knows", "it well.") and not rules.runs_on("He knew.", "it")
-    assert not rules.runs_on("A HEADING", "The text") and not rules.runs_on("", "it")
 
 
 def test_typography_and_the_way_back() -> None:

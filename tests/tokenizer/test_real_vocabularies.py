@@ -10,7 +10,6 @@ import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from tests.gguf_vocabularies import folder
-from triforce_core.documents.sentences import SentenceRules
 from triforce_core.errors import UnsupportedModelError
 from triforce_core.gguf import open_gguf
 from triforce_core.prompt.layout import ChatLayout
@@ -97,7 +96,7 @@ class Letters:
 def test_templates_are_cut_into_a_fixed_prefix(path: Path) -> None:
     """head, document, tail, question: joined they are what the template writes for the first question."""
     tokenizer: Any = Letters(path.read_text(encoding="utf-8"))
-    layout = ChatLayout(tokenizer, SentenceRules.of(None, None))
+    layout = ChatLayout(tokenizer)
 
     def text(ids: list[int]) -> str:
         return "".join(map(chr, ids))

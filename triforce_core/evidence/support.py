@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ..documents.document import Document
-from ..documents.sentences import SentenceRules
+from ..documents.sentences import sentence_spans
 from ..events import QuotePlace, SentenceSupport
 from .question import WORD
 from .sentence_index import SentenceIndex
@@ -37,14 +37,14 @@ class SupportFinder:
     """Looks for passages in one document. Building it takes about a second for a long one."""
 
     def __init__(self, document: Document) -> None:
-        self._pages, rules = document.pages, SentenceRules()
+        self._pages = document.pages
         self._places: list[tuple[int, int, int]] = []  # page (from 0), first and last character of each sentence
         sentences, lines = [], []
         line_number = 0
         for page, content in enumerate(document.pages):
             at = 0
             for line in content.text.split("\n"):
-                for start, end in rules.spans(line):
+                for start, end in sentence_spans(line):
                     if line[start:end].strip():
                         sentences.append(line[start:end])
                         lines.append(line_number)
@@ -73,14 +73,14 @@ class SupportFinder:
 
 def answer_sentences(answer: str) -> Iterator[tuple[int, int]]:
     """Characters [start, end) of each sentence that states something."""
-    rules, at, fenced = SentenceRules(), 0, False
+    at, fenced = 0, False
     for line in answer.split("\n"):
         if _FENCE.match(line):
             fenced = not fenced
         elif not fenced and not _SKIPPED.match(line):
             lead = _LEAD.match(line)
             start = lead.end() if lead else 0
-            for first, last in rules.spans(line[start:].translate(_EMPHASIS)):
+            for first, last in sentence_spans(line[start:].translate(_EMPHASIS)):
                 if _states(line[start + first : start + last]):
                     yield at + start + first, at + start + last
         at += len(line) + 1

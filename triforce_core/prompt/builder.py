@@ -19,7 +19,7 @@ from time import perf_counter
 import numpy as np
 
 from ..documents.document import LONGEST_LABEL, Document
-from ..documents.sentences import NOTE, SentenceRules
+from ..documents.sentences import NOTE, runs_on
 from ..errors import ConfigError, ContextTooLongError, UnsupportedModelError
 from ..events import PageSpan, PrefillProgress, QuotePlace
 from ..sampling.quote_matcher import Mark, QuoteIndex, Unit
@@ -133,10 +133,7 @@ class PromptBuilder:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer, settings = tokenizer, tokenizer.prompt_settings
         self.normalise = normaliser(settings.get("normalise"))
-        self._rules = SentenceRules.of(settings.get("sentence_break"), settings.get("abbreviations"))
-        self._layout: Layout = (
-            TaggedLayout(tokenizer, settings, self._rules) if settings else ChatLayout(tokenizer, self._rules)
-        )
+        self._layout: Layout = TaggedLayout(tokenizer, settings) if settings else ChatLayout(tokenizer)
         self.quote_format: QuoteFormat | None = None
         if settings.get("quote_open") and settings.get("quote_close"):
             opening, closing = settings["quote_open"], settings["quote_close"]
@@ -181,7 +178,7 @@ class PromptBuilder:
             rate = tokens / max(perf_counter() - started, 1e-9)
             total = tokens * max(length, 1) // max(letters, 1)
             heard(PrefillProgress(tokens, total, rate, (total - tokens) / rate if tokens else None, "tokenize"))
-        _join_over_page_breaks(parts, texts, self._rules)
+        _join_over_page_breaks(parts, texts)
         ids: list[int] = list(self._layout.head)
         marks = [np.zeros(len(ids), np.uint8)]
         spans: list[PageSpan] = []
@@ -260,9 +257,7 @@ class PromptBuilder:
         return "".join("".join(decoder.feed(int(token)) for token in token_ids).split())
 
 
-def _join_over_page_breaks(
-    parts: list[tuple[list[int], np.ndarray]], texts: Sequence[str], rules: SentenceRules
-) -> None:
+def _join_over_page_breaks(parts: list[tuple[list[int], np.ndarray]], texts: Sequence[str]) -> None:
     """Take the borders away where a sentence runs on from the foot of one page to the head of the next. Notes at the
     foot do not part it: their tokens are marked, so that quotations pass them by."""
     for number, text in enumerate(texts[:-1]):
@@ -273,7 +268,7 @@ def _join_over_page_breaks(
         ends, heads = np.flatnonzero(marks & Mark.LINE_END), np.flatnonzero(after & Mark.TEXT)
         if notes >= min(len(lines), len(ends)) or not len(heads) or NOTE.match(head):
             continue
-        if rules.runs_on(lines[-1 - notes], head):
+        if runs_on(lines[-1 - notes], head):
             last = ends[-1 - notes]
             marks[last + 1 :][(marks[last + 1 :] & Mark.TEXT) != 0] |= np.uint8(Mark.NOTE)
             marks[last] &= np.uint8(~(Mark.LINE_END | Mark.SENTENCE_END) & 0xFF)

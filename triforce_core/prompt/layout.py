@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..documents.sentences import SentenceRules
+from ..documents.sentences import sentence_spans
 from ..errors import ConfigError, UnsupportedModelError
 from ..sampling.quote_matcher import Mark
 from ..tokenizer import Tokenizer
@@ -54,7 +54,6 @@ def mark_page(
     marker: int,
     lines: Sequence[str],
     gaps: Sequence[int],
-    rules: SentenceRules,
     tokenizer: Tokenizer,
 ) -> np.ndarray:
     """Return the marks of one page's tokens: ``marker`` ids without text, then lines of text. [len(ids)] uint8.
@@ -65,7 +64,7 @@ def mark_page(
     """
     marks = np.zeros(len(ids), np.uint8)
     tokens = np.fromiter(ids, np.int64, len(ids))[marker:]
-    borders, starts, stops, size = _borders(lines, gaps, rules)
+    borders, starts, stops, size = _borders(lines, gaps)
     ends = np.cumsum(tokenizer.byte_lengths[tokens], dtype=np.int64)
     if not borders or not len(ends) or int(ends[-1]) != size:
         return marks
@@ -91,9 +90,7 @@ def mark_page(
     return marks
 
 
-def _borders(
-    lines: Sequence[str], gaps: Sequence[int], rules: SentenceRules
-) -> tuple[list[tuple[int, int]], list[int], list[int], int]:
+def _borders(lines: Sequence[str], gaps: Sequence[int]) -> tuple[list[tuple[int, int]], list[int], list[int], int]:
     """Return, in bytes from the page's text: (start, end) of each line, starts and ends of sentences, the whole
     size."""
     borders: list[tuple[int, int]] = []
@@ -105,7 +102,7 @@ def _borders(
         size = len(line) if plain else len(line.encode())
         if line:
             borders.append((at, at + size))
-        for start, stop in rules.spans(line):
+        for start, stop in sentence_spans(line):
             while line[start].isspace():
                 start += 1
             starts.append(at + (start if plain else len(line[:start].encode())))
@@ -126,14 +123,14 @@ FORMAT = 1
 class TaggedLayout(Layout):
     """The layout that a prompt.json states. settings: the contents of prompt.json."""
 
-    def __init__(self, tokenizer: Tokenizer, settings: Mapping[str, Any], rules: SentenceRules) -> None:
+    def __init__(self, tokenizer: Tokenizer, settings: Mapping[str, Any]) -> None:
         if settings.get("format") != FORMAT:
             raise UnsupportedModelError(
                 f"prompt.json has format {settings.get('format')!r}",
                 allowed=str(FORMAT),
                 remedy="Update TriForce Chat.",
             )
-        self._tokenizer, self._rules = tokenizer, rules
+        self._tokenizer = tokenizer
         self._prefix = settings.get("line_prefix", "")
         self.head = tokenizer.encode(settings.get("document_start", ""), special=True)
         self.tail = tokenizer.encode(settings.get("document_end", ""), special=True)
@@ -156,7 +153,7 @@ class TaggedLayout(Layout):
                     ids += next(encoded)
                 ids += self._newline
             written = [self._prefix + line if line else "" for line in lines]
-            result.append((ids, mark_page(ids, len(marker), written, [1] * len(lines), self._rules, self._tokenizer)))
+            result.append((ids, mark_page(ids, len(marker), written, [1] * len(lines), self._tokenizer)))
         return result
 
     def instructed_tail(self, text: str) -> list[int]:
@@ -199,8 +196,8 @@ _AFTER = f"{_END}\n\n{_ASKED}"
 class ChatLayout(Layout):
     """Cuts the model's chat template into the parts between document, question, answer and next question."""
 
-    def __init__(self, tokenizer: Tokenizer, rules: SentenceRules) -> None:
-        self._tokenizer, self._rules = tokenizer, rules
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
         first = f"{_BEFORE}{_DOCUMENT}{_AFTER}{_QUESTION}"
         document, question = ("user", f"{_BEFORE}{_DOCUMENT}{_END}"), ("user", f"{_ASKED}{_QUESTION}")
         written = self._rendered(
@@ -264,7 +261,7 @@ class ChatLayout(Layout):
             lines = text.split("\n")
             gaps = [1] * (len(lines) - 1) + [0]
             ids = marker + body
-            result.append((ids, mark_page(ids, len(marker), lines, gaps, self._rules, self._tokenizer)))
+            result.append((ids, mark_page(ids, len(marker), lines, gaps, self._tokenizer)))
         return result
 
     def instructed_tail(self, text: str) -> list[int]:
