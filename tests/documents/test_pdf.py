@@ -92,6 +92,66 @@ def test_marks_of_notes_leave_the_sentence_and_notes_stand_behind_it(tmp_path: P
     assert body.endswith("runs on over the") and following.startswith("break of the page")
 
 
+FIGURES = [  # "^" and "_" stand before what is set smaller, raised or lowered
+    ("Einstein wrote E = mc|^2| in 1905.", "E = mc^2 in"), ("The area is (a + b)|^2| of it.", "(a + b)^2 of"),
+    ("With sin|^2| x + cos|^2| x = 1 here.", "sin^2 x + cos^2 x"), ("The isotope |^14|C decays.", "isotope 14C decays"),
+    ("About 3 x 10|^−|^5| g of it.", "10^−5 g"), ("Some H|_2|O and Ca|^2+| ions.", "H_2O and Ca^2+ ions"),
+    ("The sum of x|_i|^2| is chi|^2|.", "x_i^2 is chi^2."),
+    ("It took 3|^1|/|_2| hours, or x|^2|/2.", "3 1/2 hours, or x^2/2."),
+    ("The speed is 12 m s|^-1|, and then", "12 m s^-1, and"),
+    ("On the 3|^rd| of May, A|^n+1| grew.", "3rd of May, A^n+1 grew")]
+
+
+def figures(pdf: Any, lines: list[str], y: float = 720) -> None:
+    for line in lines:
+        x = 72.0
+        for part in line.split("|"):
+            size, rise = {"^": (7, 4), "_": (7, -3)}.get(part[:1], (11, 0))
+            pdf.setFont("Times-Roman" if "−" not in part else "Symbol", size)
+            words = part.lstrip("^_")
+            pdf.drawString(x, y + rise, words)
+            x += pdf.stringWidth(words, "Times-Roman", size)
+        y -= 20
+
+
+@pytest.mark.parametrize("line, wanted", FIGURES)
+def test_raised_and_lowered_figures_stay(tmp_path: Path, line: str, wanted: str) -> None:
+    (text,), _, _ = read(tmp_path, drawn(lambda pdf: figures(pdf, [line])))
+    assert wanted in text
+
+
+def test_a_raised_number_is_dropped_only_where_a_note_has_it(tmp_path: Path) -> None:
+    def page(pdf: Any) -> None:
+        figures(pdf, ["Einstein wrote E = mc|^2| in 1905, as the captain|^2| of the ship was told by him.",
+                      "A claim without a note|^3| stands here, and another|^1,2| with two of them."])
+        pdf.setFont("Times-Roman", 8)
+        write(pdf, ["1 The first of all notes.", "2 The second of all notes."], y=100, step=12)
+
+    (text,), _, _ = read(tmp_path, drawn(page))
+    assert "E = mc^2 in 1905, as the captain of" in text and "a note^3 stands here, and another with two" in text
+    assert text.endswith("[1] The first of all notes.\n\n[2] The second of all notes.")
+
+
+def test_characters_of_two_halves_are_whole(tmp_path: Path) -> None:
+    import pypdf
+    from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
+
+    writer = pypdf.PdfWriter(clone_from=io.BytesIO(drawn(lambda pdf: pdf.drawString(72, 700, "a = b and then c"))))
+    resources = writer.pages[0]["/Resources"].get_object()
+    codes = DecodedStreamObject()
+    codes.set_data(b"1 begincodespacerange <00> <ff> endcodespacerange 3 beginbfchar <61> <d835dc38> <62> <d83dde00> "
+                   b"<63> <d842dfb7> endbfchar 1 beginbfrange <64> <7a> <0064> endbfrange")
+    font = DictionaryObject({NameObject(key): value for key, value in {
+        "/Type": NameObject("/Font"), "/Subtype": NameObject("/Type1"), "/BaseFont": NameObject("/Times-Roman"),
+        "/ToUnicode": writer._add_object(codes)}.items()})
+    for name in list(resources["/Font"].get_object()):
+        resources["/Font"].get_object()[NameObject(name)] = font
+    out = io.BytesIO()
+    writer.write(out)
+    (text,), _, _ = read(tmp_path, out.getvalue())
+    assert text == "\U0001d438 = \U0001f600 \U0001d438nd then \U00020bb7"
+
+
 def test_columns_are_read_one_after_the_other(tmp_path: Path) -> None:
     rng = random.Random(3)
     left = [" ".join(rng.choices(WORDS, k=6)) for _ in range(30)]

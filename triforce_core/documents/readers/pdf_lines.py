@@ -17,15 +17,14 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
+from .pdf_figures import is_raised_figure, lowered, raised
+
 HYPHEN = "\ufffe"  # PDFium's mark of a hyphen at a line's end, which hides the line break; U+0002 in old versions
 _BREAK = re.compile("\r\n|\r|\n|(?<=\ufffe)")
 _BOLD = re.compile(r"bold|black|demi", re.IGNORECASE)
 _LOOSE = 0.62  # a wider set line, in ems per character, may hide the gaps of a table
 _GAP = 2.0  # ems between two words: they may be cells of a table
 _WORD = re.compile(r"\S+")
-RAISED, LOWERED = "\x0e", "\x0f"  # stand around a raised mark in a line's text until it is known what it marks
-_MARK = re.compile(r"(?:\d{1,3}|[*†‡§¶]{1,3}|\[\d{1,3}\]|[a-z])(?:[,–-]\s?\d{1,3})*,?\Z")
-_ORDINAL = re.compile(r"(?:st|nd|rd|th|er|re|e|ème)\Z")
 _SMALL = 0.82  # of the size beside it: a raised mark
 _APART = 2.0  # ems between two pieces of a row that may be cells
 ITEM_MARK = r"(?:[•◦▪‣●○·–—*-]|\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,5})[.)])"
@@ -76,8 +75,8 @@ def _spans(text_page: Any, c: Any) -> list[Span]:
     margin comes last."""
     text = text_page.get_text_range()
     count = text_page.count_chars()
-    if len(text) != count:  # a character without a meaning: take one by one
-        text = "".join(map(_letter, (c.FPDFText_GetUnicode(text_page.raw, at) for at in range(count))))
+    if len(text) != count:  # a character without a meaning, or of two halves: take one by one
+        text = "".join(chr(c.FPDFText_GetUnicode(text_page.raw, at) or 0xFFFD) for at in range(count))
     spans = list(_Asker(text.replace("\x02", HYPHEN), text_page.raw, c).spans())
     turns = Counter[int]()
     for span in spans:
@@ -86,8 +85,9 @@ def _spans(text_page: Any, c: Any) -> list[Span]:
     return sorted(spans, key=lambda span: span.turn != main)
 
 
-def _letter(code: int) -> str:
-    return chr(code) if 0 < code <= 0x10FFFF and not 0xD800 <= code < 0xE000 else "\ufffd"
+def _whole(text: str) -> str:
+    """Join the halves of characters beyond U+FFFF, of which PDFium counts each as a character."""
+    return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 class _Asker:
@@ -159,7 +159,9 @@ class _Asker:
     def _span(self, first: int, end: int, spaced: bool) -> Span:
         c, raw, matrix = self._c, self._raw, self._matrix
         text = self._text[first:end]
-        last = end - 2 if text.endswith(HYPHEN) and end - first > 1 else end - 1
+        last = end - 1
+        while last > first and (text[last - first] == HYPHEN or "\udc00" <= text[last - first] < "\ue000"):
+            last -= 1
         found = c.FPDFText_GetTextObject(raw, first)
         c.FPDFText_GetMatrix(raw, first, matrix)
         size = c.FPDFText_GetFontSize(raw, first) * math.hypot(matrix.c, matrix.d)
@@ -172,7 +174,7 @@ class _Asker:
         low, high = min(box[1], self._box.bottom), max(box[3], self._box.top)
         x, y = self._x.value, self._y.value
         place = [(left, right, y), (low, high, -x), (-right, -left, -y), (-high, -low, x)][turn]
-        return Span(text, *place, size or 1.0, self._bold(found), spaced=spaced, turn=turn)
+        return Span(_whole(text), *place, size or 1.0, self._bold(found), spaced=spaced, turn=turn)
 
     def _bold(self, text_object: Any) -> bool:
         if not text_object:
@@ -234,9 +236,10 @@ def _pieces(spans: Sequence[Span]) -> list[Line]:
         last = rows[-1][-1] if rows else None
         if last is not None and span.turn == last.turn and not last.text.endswith(HYPHEN):
             size = max(span.size, last.size)
-            step = abs(span.base - last.base)
+            beside = rows[-1][-2:] if last.size < _SMALL * rows[-1][0].size else [last]  # an index may stand between
+            step = min(abs(span.base - part.base) for part in beside)
             mark = min(span.size, last.size) < _SMALL * size or any(
-                _MARK.match(part.text.strip()) for part in (span, last))
+                is_raised_figure(part.text.strip()) for part in (span, last))
             level = step < (0.8 if mark else 0.3) * size
             if level and -0.6 * size < span.left - last.right < _APART * size:
                 rows[-1].append(span)
@@ -247,26 +250,44 @@ def _pieces(spans: Sequence[Span]) -> list[Line]:
 
 def _piece(row: Sequence[Span]) -> Line:
     main = max(row, key=lambda span: (span.size * min(len(span.text), 12), span.size))
-    text, right = "", row[0].left
-    for at, span in enumerate(row):
-        words = span.text
-        raised = (span.size < _SMALL * main.size or span.base - main.base > 0.25 * main.size) and (
-            span.base - main.base > 0.12 * main.size)
-        lowered = span.size < _SMALL * main.size and main.base - span.base > 0.05 * main.size
+    text, right, level = "", row[0].left, True
+    for at, (span, shift) in enumerate(_shifted(row, main)):
+        words = span.text.strip()
         gap = span.left - right
         spaced = gap > 0.25 * main.size or (span.spaced and gap > 0.1 * main.size)
-        if raised and _MARK.match(words.strip()) and not _ORDINAL.match(words):
-            mark = f"{RAISED}{words.strip()}{LOWERED}"
-            text += mark
-            right = span.right
-            continue
-        if at and not text.endswith(" ") and not lowered and (spaced or (span.spaced and not raised)):
-            text += " "
-        text += words
-        right = span.right
+        if shift > 0 and is_raised_figure(words):
+            text += " " * (spaced and at > 0 and not text.endswith(" ")) + raised(words)
+        elif shift < 0 and gap < 0.25 * main.size:
+            text = lowered(text, words)
+        else:
+            if at and not text.endswith(" ") and (spaced or (span.spaced and level and not shift)):
+                text += " "
+            text += span.text
+        right, level = span.right, not shift
     solid = [span for span in row if any(map(str.isalnum, span.text))]
     return Line(text, row[0].left, max(span.right for span in row), main.base, main.size,
                 bool(solid) and all(span.bold for span in solid))
+
+
+def _shifted(row: Sequence[Span], main: Span) -> Iterator[tuple[Span, int]]:
+    """Yield spans with 1 where one is raised above ``main``, -1 where it is lowered, else 0. What is set in several
+    fonts, such as the sign and the figure of an exponent, comes as one."""
+    whole: Span | None = None
+    shifts = 0
+    for span in row:
+        small, step = span.size < _SMALL * main.size, span.base - main.base
+        shift = int((small and step > 0.12 * main.size) or step > 0.25 * main.size) - int(
+            small and step < -0.05 * main.size)
+        if whole is not None and shift and shift == shifts and span.left - whole.right < 0.25 * main.size and (
+                abs(span.base - whole.base) < 0.1 * main.size):
+            between = " " if span.spaced and span.left - whole.right > 0.15 * main.size else ""
+            whole = replace(whole, text=whole.text + between + span.text, right=span.right)
+            continue
+        if whole is not None:
+            yield whole, shifts
+        whole, shifts = span, shift
+    if whole is not None:
+        yield whole, shifts
 
 
 def _groups(pieces: Sequence[Line]) -> list[Cells]:

@@ -12,7 +12,8 @@ from itertools import pairwise
 from statistics import median
 
 from ..reflow import between_running_lines
-from .pdf_lines import HYPHEN, ITEM_MARK, LOWERED, RAISED, Line
+from .pdf_figures import ISOTOPE, MARKED, RAISED, RAISED_END, cited, raised_marks, resolved, without_raised
+from .pdf_lines import HYPHEN, ITEM_MARK, Line
 from .source import Heading
 
 _WIDER = 1.3  # a gap of that many usual gaps begins a paragraph
@@ -25,9 +26,8 @@ _SMALLER = 0.94  # notes are set smaller than the text
 _FULL = 0.5  # ems for a character of the word that would not have fitted
 _ITEM = re.compile(ITEM_MARK + r"\s")
 _END = re.compile(r"[.!?:;][\"'”’)\]]*\Z")
-_RAISED = re.compile(f"{RAISED}([^{RAISED}{LOWERED}]*){LOWERED}")
 _NOTE = re.compile(
-    rf"(?:{RAISED}([^{LOWERED}]*){LOWERED}|\[?(\d{{1,3}}|[*†‡§¶]{{1,3}})[\].)]{{0,2}}(?=\s|[A-Z“\"]))\s*")
+    rf"(?:{RAISED}([^{RAISED_END}]*){RAISED_END}|\[?(\d{{1,3}}|[*†‡§¶]{{1,3}})[\].)]{{0,2}}(?=\s|[A-Z“\"]))\s*")
 _ENDNOTES = re.compile(r"(?:end|foot)?notes|(references)", re.IGNORECASE)
 _NUMBERED = re.compile(r"\[?(\d{1,3})[\].)]*\s+")
 _BROKEN = re.compile(rf"(?<![^\W_])([^\W_]++(?:['’-][^\W_]+){{0,8}})(?:{HYPHEN}|-(?=\ue000))\ue000?\s*([^\W_]+)?(-?)")
@@ -35,7 +35,6 @@ _PREFIXES = frozenset("non self semi quasi well ex".split())
 _BROKEN_AT = "\ue000"  # stands where a line that ends with a hyphen was joined with the next
 _TITLE = "x" * 200  # too long to run
 _WORD = re.compile(r"[^\W_]+(?:-[^\W_]+)*")
-_POWER = re.compile(r"(?:\d|(?:^|[\s(/*·])(?:[a-zA-Z]|[ckm]?m|sec|cm|km|mm))\Z")
 
 
 @dataclass
@@ -52,15 +51,32 @@ def page_texts(pages: Sequence[Sequence[Line]]) -> tuple[list[str], list[Heading
     kept = _without_running(pages, body)
     found = [_paragraphs(page, body) for page in kept]
     _whole_over_page_breaks(found)
-    _end_notes(found)
+    endnotes = _end_notes(found)
     _foot_notes(found, body)
-    marks = [{paragraph.mark for paragraph in page if paragraph.kind == "note"} for page in found]
-    everywhere = set().union(*marks[-max(1, len(marks) // 2) :]) if marks else set()
-    for page, here in zip(found, marks, strict=True):
-        for paragraph in page:
-            paragraph.text = _marks_out(_joined(paragraph.lines), here | everywhere)
+    _resolve(found, endnotes)
     _make_words_whole([paragraph for page in found for paragraph in page])
     return [_page_text(page) for page in found], _headings(found)
+
+
+def _resolve(pages: Sequence[Sequence[_Paragraph]], endnotes: set[str]) -> None:
+    """Give each paragraph its text, with raised figures written out and the marks of notes dropped. endnotes: the marks
+    of notes that all pages refer to."""
+    texts = [[_joined(paragraph.lines) for paragraph in page] for page in pages]
+    own = [{mark for paragraph, text in zip(page, known, strict=True) for mark in _marks_of_note(paragraph, text)}
+           for page, known in zip(pages, texts, strict=True)]
+    notes = set().union(*own)
+    for page, known, here in zip(pages, texts, own, strict=True):
+        elsewhere = {mark for text in known for mark in cited(text)}
+        for paragraph, text in zip(page, known, strict=True):
+            paragraph.text = resolved(text, notes, here | endnotes, elsewhere)
+
+
+def _marks_of_note(paragraph: _Paragraph, text: str) -> list[str]:
+    """Return the mark that a paragraph begins with, as a note does and an affiliation below the names of authors."""
+    if paragraph.mark:
+        return [paragraph.mark]
+    found = MARKED.match(text)
+    return raised_marks(found[0]) if found and not ISOTOPE.match(text) else []
 
 
 def _whole_over_page_breaks(pages: Sequence[Sequence[_Paragraph]]) -> None:
@@ -191,7 +207,8 @@ class _Measure:
 def _continues(above: Sequence[Line], line: Line, following: Line | None, measure: _Measure) -> bool:
     """Say whether a paragraph goes on with ``line``."""
     last = above[-1]
-    if abs(last.size - line.size) > 0.08 * last.size + 0.2 or line.text[0] == RAISED:
+    if abs(last.size - line.size) > 0.08 * last.size + 0.2 or (
+            line.text[0] == RAISED and not ISOTOPE.match(line.text)):
         return False
     if last.text.endswith(HYPHEN):
         return True
@@ -200,7 +217,7 @@ def _continues(above: Sequence[Line], line: Line, following: Line | None, measur
     step, usual, em = last.base - line.base, measure.gap(line.size), max(line.size, 1.0)
     room = (len(line.text.split(None, 1)[0]) + 1) * _FULL * em
     full = last.right + room > measure.right(last) - 0.5 * em
-    ended = _END.search(_RAISED.sub("", last.text) if LOWERED in last.text else last.text) is not None
+    ended = _END.search(without_raised(last.text)) is not None
     if step <= 0 or step > 3 * max(usual, em):  # the head of the next column, or a line drawn out of order
         return not ended and not (last.bold and line.bold) and (line.text[0].islower() or full) and len(last.text) > 20
     if last.bold and not line.bold and not full:
@@ -233,7 +250,7 @@ def _is_heading(paragraph: _Paragraph, body: float) -> bool:
     text = "".join(line.text for line in lines)
     if paragraph.kind != "text" or len(text) > _LONGEST_HEADING or len(lines) > _HEADING_LINES:
         return False
-    if sum(map(str.isalpha, text)) < 3 or _RAISED.match(text):
+    if sum(map(str.isalpha, text)) < 3 or MARKED.match(text):
         return False
     if all(line.size > _LARGER * body for line in lines):
         return True
@@ -257,9 +274,13 @@ def _foot_notes(pages: Sequence[list[_Paragraph]], body: float) -> None:
     open_note: _Paragraph | None = None
     for page in pages:
         marks = {mark for paragraph in page for line in paragraph.lines
-                 for mark in _marks(line.text[1:] if line.text[0] == RAISED else line.text)}
+                 for mark in raised_marks(line.text[1:] if line.text[0] == RAISED else line.text)}
         notes: list[_Paragraph] = []
-        for paragraph in _foot(page, body):
+        if not (foot := _foot(page, body)):
+            open_note = None
+            continue
+        page[-len(foot) :] = foot = [part for paragraph in foot for part in _split_at(marks, paragraph)]
+        for paragraph in foot:
             match = _NOTE.match(paragraph.lines[0].text)
             if match and (match[1] is not None or match[2] in marks):
                 notes.append(paragraph)
@@ -268,11 +289,23 @@ def _foot_notes(pages: Sequence[list[_Paragraph]], body: float) -> None:
             elif notes:
                 notes[-1].lines += paragraph.lines
                 paragraph.lines = []
-            elif open_note is not None and not _END.search(_RAISED.sub("", open_note.lines[-1].text)):
+            elif open_note is not None and not _END.search(without_raised(open_note.lines[-1].text)):
                 open_note.lines += paragraph.lines
                 paragraph.lines = []
         page[:] = [paragraph for paragraph in page if paragraph.lines]
         open_note = notes[-1] if notes else None
+
+
+def _split_at(marks: set[str], paragraph: _Paragraph) -> list[_Paragraph]:
+    """Return short notes one by one that stand below each other like lines of one paragraph."""
+    parts = [_Paragraph(paragraph.lines[:1], paragraph.kind)]
+    for above, line in pairwise(paragraph.lines):
+        match = _NOTE.match(line.text)
+        if match and match[2] in marks and _END.search(above.text) and abs(line.left - paragraph.lines[0].left) < 1:
+            parts.append(_Paragraph([line]))
+        else:
+            parts[-1].lines.append(line)
+    return parts
 
 
 def _foot(page: Sequence[_Paragraph], body: float) -> Sequence[_Paragraph]:
@@ -284,12 +317,14 @@ def _foot(page: Sequence[_Paragraph], body: float) -> Sequence[_Paragraph]:
     return page[start:]
 
 
-def _end_notes(pages: Sequence[list[_Paragraph]]) -> None:
+def _end_notes(pages: Sequence[list[_Paragraph]]) -> set[str]:
     """Find notes: numbered paragraphs under a heading "Notes" whose numbers count up from 1; under "References" only
-    where the numbers are raised in the text."""
-    raised = {mark for page in pages for paragraph in page for line in paragraph.lines for mark in _marks(line.text)}
+    where the numbers are raised in the text. Return their marks."""
+    raised = {mark for page in pages for paragraph in page for line in paragraph.lines
+              for mark in raised_marks(line.text)}
     expected, listed = 0, False
     last: _Paragraph | None = None
+    found: set[str] = set()
     for page in pages:
         for paragraph in page:
             text = paragraph.lines[0].text
@@ -301,6 +336,7 @@ def _end_notes(pages: Sequence[list[_Paragraph]]) -> None:
             if match and number == str(expected) and (listed or number in raised):
                 paragraph.kind, paragraph.mark, last = "note", number, paragraph
                 paragraph.lines[0].text = text[match.end() :]
+                found.add(number)
                 expected += 1
             elif last is not None and paragraph.kind == "text" and last.lines[0].size == paragraph.lines[0].size and (
                     not _END.search(last.lines[-1].text)):
@@ -309,10 +345,7 @@ def _end_notes(pages: Sequence[list[_Paragraph]]) -> None:
             else:
                 last = None
         page[:] = [paragraph for paragraph in page if paragraph.lines]
-
-
-def _marks(text: str) -> list[str]:
-    return [part for found in _RAISED.findall(text) for part in re.split(r"[,\s]+", found.strip("[]"))]
+    return found
 
 
 def _joined(lines: Sequence[Line]) -> str:
@@ -325,25 +358,6 @@ def _joined(lines: Sequence[Line]) -> str:
         else:
             text += line.text if text.endswith(("—", "--")) else f" {line.text}"
     return text
-
-
-def _marks_out(text: str, notes: set[str]) -> str:
-    """Drop the marks of notes; a raised number that is none stays as a power: 2^30."""
-
-    def raised(match: re.Match[str]) -> str:
-        mark = match[1]
-        before = _RAISED.sub("", text[max(0, match.start() - 12) : match.start()])
-        base = re.search(r"(?:\A|[^\d.,])(?:10|2)\Z", before)
-        if not mark[:1].isdigit():
-            return "" if mark[:1] in "*†‡§¶[" or mark in notes else f"^{mark}"
-        if _POWER.search(before) and (base or mark.strip(",") not in notes):
-            return f"^{mark}"
-        return "," if mark.endswith(",") else ""
-
-    if RAISED not in text:
-        return text
-    kept = _RAISED.sub(raised, text)
-    return re.sub(r"(?<! ) ++([.,;:])(?=\s|\Z)", r"\1", kept)
 
 
 def _whole(match: re.Match[str], vocabulary: Counter[str]) -> str:
