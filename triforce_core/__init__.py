@@ -23,8 +23,8 @@ _HOME = {
     "assets": ("HANDBOOK",),
     "documents": ("READERS", "read_document"),
     "documents.chapters": ("chapter_ranges", "merge_ranges", "page_ranges", "ranges_text"),
-    "documents.document": ("Chapter", "Document", "Page", "together"),
-    "documents.page_images": ("PageImages", "PageLayout"),
+    "documents.document": ("Chapter", "Document", "Page", "Word", "together"),
+    "documents.page_images": ("PageImages", "PageLayout", "layout_of_words"),
     "errors": (
         "ConfigError", "ContextTooLongError", "DocumentError", "EncryptedDocumentError", "EngineDiedError",
         "ModelError", "NotEnoughDiskError", "NotEnoughMemoryError", "TriForceError",

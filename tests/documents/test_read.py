@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.documents import hostile
-from triforce_core.documents import ReadCancelled, read_document
+from triforce_core.documents import ReadCancelled, read, read_document
 from triforce_core.errors import EncryptedDocumentError
 
 PARAGRAPHS = [
@@ -88,7 +88,9 @@ def test_pdf_password_labels_and_hyphens(tmp_path: Path) -> None:
     assert [page.label for page in read_document(tmp_path / "l.pdf").pages] == ["iii", "iv", "85", "86"]
 
 
-def test_scanned_pages_are_named(tmp_path: Path) -> None:
+def test_scanned_pages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing is installed that could read them."""
+    monkeypatch.setattr(read, "recognisable", lambda: False)
     (tmp_path / "mixed.pdf").write_bytes(hostile.scanned_pdf(6, with_text=3))
     document = read_document(tmp_path / "mixed.pdf")
     assert [bool(page.text) for page in document.pages] == [False] * 3 + [True] * 3

@@ -7,10 +7,11 @@ import unicodedata
 from collections.abc import Sequence
 
 from ..errors import EmptyDocumentError, ScannedDocumentError
-from .readers.source import Raw, RawPage, is_are, page_numbers
+from .readers.source import Raw, is_are, page_numbers
 
 FEW_LETTERS = 16  # a page with fewer and a picture is a scan
-_OCR = "Run `ocrmypdf in.pdf out.pdf`, then open out.pdf."
+_OCR = ("Run `pip install rapidocr onnxruntime` and add the file again, or run `ocrmypdf in.pdf out.pdf`, then open "
+        "out.pdf.")
 _LIGATURES = dict(zip("ﬀﬁﬂﬃﬄﬅﬆ", ["ff", "fi", "fl", "ffi", "ffl", "st", "st"], strict=True))
 _SPACES = dict.fromkeys(
     "\t\v\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000", " "
@@ -73,7 +74,7 @@ def finish(raw: Raw, name: str) -> tuple[list[tuple[str, str]], list[str]]:
     cleaned = [clean(page.text, raw.laid_out) for page in raw.pages]
     texts = [text for text, _ in cleaned]
     hidden = sum(count for _, count in cleaned)
-    scans = _scans(raw.pages) if raw.kind == "pdf" else []
+    scans = scanned(raw)
     _refuse_without_text(raw, texts, scans, name)
     for number in scans:
         texts[number] = ""  # a garbled layer is worse than none
@@ -86,6 +87,11 @@ def finish(raw: Raw, name: str) -> tuple[list[tuple[str, str]], list[str]]:
     if shown:  # one is enough: nothing is left out silently
         what = "a scanned picture" if len(shown) == 1 else "scanned pictures"
         warnings.append(f"{page_numbers(shown)} {is_are(shown)} {what} without readable text. {_OCR}")
+    recognised = [number for number, page in enumerate(raw.pages) if page.words]
+    if recognised:
+        one = len(recognised) == 1
+        warnings.append(f"{page_numbers(recognised)} {is_are(recognised)} scanned: {'its' if one else 'their'} text was"
+                        " recognised in the picture (OCR), and letters may be wrong.")
     if hidden:
         warnings.append(f"{hidden:,} hidden characters (invisible or changing the direction of writing) were removed.")
     special = sum(len(_SPECIAL.findall(text)) for text in texts)
@@ -96,10 +102,10 @@ def finish(raw: Raw, name: str) -> tuple[list[tuple[str, str]], list[str]]:
     return list(zip(labels, texts, strict=True)), warnings
 
 
-def _scans(pages: Sequence[RawPage]) -> list[int]:
-    """Return the pages that are pictures, or whose text layer is garbled."""
-    return [number for number, page in enumerate(pages)
-            if not page.failed and letters(page.text) < FEW_LETTERS
+def scanned(raw: Raw) -> list[int]:
+    """Return the pages that are pictures, or whose text layer is garbled, and were not recognised."""
+    return [number for number, page in enumerate(raw.pages if raw.kind in ("pdf", "picture") else ())
+            if not page.failed and not page.words and letters(page.text) < FEW_LETTERS
             and (page.picture or len(page.text.split()) > FEW_LETTERS)]
 
 

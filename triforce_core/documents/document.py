@@ -17,11 +17,24 @@ _LONGEST_NAME, _SHORTEST_NAME = 24, 8
 
 
 @dataclass(frozen=True, slots=True)
+class Word:
+    """A word that was recognised in a picture of its page. Its box is in shares of the page."""
+
+    text: str
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
-    """One page (or section, for formats without pages). label: its printed number, such as "iv" or "85"."""
+    """One page (or section, for formats without pages). label: its printed number, such as "iv" or "85". words: where
+    they stand, if the page was scanned and they were recognised."""
 
     label: str
     text: str
+    words: tuple[Word, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "label", whole_text(self.label))
@@ -49,7 +62,7 @@ class Document:
     (pictures, comments, hidden text...)."""
 
     title: str
-    kind: str  # "pdf", "txt", "markdown", "rst", "html", "docx", "epub"
+    kind: str  # "pdf", "txt", "markdown", "rst", "html", "docx", "epub", "picture"
     pages: tuple[Page, ...]
     reader: str  # which reader made it: page maps of two readers never mix
     warnings: tuple[str, ...] = ()
@@ -96,7 +109,7 @@ def together(documents: Sequence[Document]) -> Document:
     own = sum(len(document.chapters) for document in documents) + len(documents) <= MOST_CHAPTERS
     for document, name in zip(documents, names, strict=True):
         before = len(pages)
-        pages += [Page(f"{name}, {page.label}", page.text) for page in document.pages]
+        pages += [Page(f"{name}, {page.label}", page.text, page.words) for page in document.pages]
         chapters.append(Chapter(document.title, 1, before + 1, len(pages)))
         chapters += [Chapter(chapter.title, chapter.level + 1, chapter.first + before, chapter.last + before)
                      for chapter in document.chapters if own and chapter.level < MOST_LEVELS]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..sandbox.child import restrict
 
 MB = 1 << 20
+LONG_SIDE = 1_760  # pixels of a page that is drawn to be recognised: 160 dots per inch of a letter
 # Reader processes side by side: a file that takes all of its time holds nobody else up, and the machine stays usable.
+_NETWORKS, _PAGE_SECONDS = 3072 * MB, 120.0  # on top, where pages are recognised: address space; time for a page
 READERS = max(2, min(3, (os.cpu_count() or 1) - 1))
 _MOST_MEMORY, _LEAST_MEMORY = 2048 * MB, 512 * MB  # of one of them
 
@@ -40,6 +42,11 @@ class ReadLimits:
 
     def seconds_for(self, pages: int) -> float:
         return self.seconds + self.seconds_per_page * min(pages, self.pages)
+
+    def for_recognition(self) -> ReadLimits:
+        """Return limits for a process that recognises the words on pictures of pages."""
+        return replace(self, memory_bytes=self.memory_bytes + _NETWORKS, page_seconds=self.page_seconds + _PAGE_SECONDS,
+                       seconds_per_page=self.seconds_per_page + _PAGE_SECONDS)
 
     def enforce(self) -> None:
         """Hold this process to what one reading may use."""

@@ -8,11 +8,13 @@ import dataclasses
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ..sandbox.child import NOTHING, ChildProcess
+from .document import Word
 from .limits import READERS, ReadLimits
 
 PATIENCE = 15.0  # seconds for one page
@@ -34,6 +36,17 @@ class PageLayout:
     height: float
     text: str
     boxes: tuple[Box | None, ...]
+
+
+def layout_of_words(sheet: PageLayout, words: Sequence[Word]) -> PageLayout:
+    """Return the layout of a sheet whose words were recognised in its picture; a word's characters share its box."""
+    boxes: list[Box | None] = []
+    for word in words:
+        step = (word.right - word.left) / max(1, len(word.text))
+        boxes += [(word.left + at * step, word.top, word.left + (at + 1) * step, word.bottom)
+                  for at in range(len(word.text))]
+        boxes.append(None)
+    return PageLayout(sheet.width, sheet.height, "".join(f"{word.text} " for word in words), tuple(boxes))
 
 
 class _Drawer:

@@ -10,8 +10,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,22 +26,27 @@ from ..errors import (
     ScannedDocumentError,
 )
 from ..sandbox.child import NOTHING, ROOT, ChildProcess, command, environment
-from .document import Chapter, Document, Page
+from .document import Chapter, Document, Page, Word
 from .limits import READERS, ReadLimits
 from .readers.source import FORMATS
 
 Progress = Callable[[int, int], None]
 _READER = f"{__package__}.reader_process"
 _PDF_READERS = ("pypdfium2", "pypdf")
-_KINDS = frozenset({"pdf", "txt", "markdown", "rst", "html", "docx", "epub"})
+_KINDS = frozenset({"pdf", "txt", "markdown", "rst", "html", "docx", "epub", "picture"})
 _MOST_CRASHES = 3  # pages that may kill a reader before it is given up
 _TICK = 0.05
+_RECOGNISERS = threading.BoundedSemaphore(1)  # one keeps every core busy
 _PLACES = threading.BoundedSemaphore(READERS)  # whoever asks in this process: their memory adds up
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*")  # a tag, and no words
 
 
 class ReadCancelled(Exception):
     """The cancel event was set."""
+
+
+class _Scanned(Exception):
+    """There are pages whose words must be recognised."""
 
 
 class _Crashed(Exception):
@@ -82,11 +88,16 @@ def read_document(
         except (EncryptedDocumentError, ScannedDocumentError):
             raise
         except DocumentError as problem:
-            if attempt.kind != "pdf" or attempt.out_of_time:
+            if attempt.kind != "pdf" or attempt.out_of_time or attempt.recognise:
                 raise
             problems.append(problem)
     clearer = (problem for problem in reversed(problems) if not isinstance(problem, DamagedDocumentError))
     raise next(clearer, problems[0])
+
+
+def recognisable() -> bool:
+    """Say whether the packages that read scans are installed."""
+    return all(find_spec(name) is not None for name in ("rapidocr", "onnxruntime"))
 
 
 @functools.cache
@@ -129,7 +140,7 @@ def _size(path: Path) -> int:
 @dataclass
 class _Attempt:
     """One file, read by one reader after another, page by page around what kills them. kind: as the reader process
-    found it; "" before it said so."""
+    found it; "" before it said so. recognise: read the words on pictures of pages."""
 
     path: Path
     password: str | None
@@ -138,12 +149,17 @@ class _Attempt:
     cancel: threading.Event | None
     kind: str = field(default="", init=False)
     out_of_time: bool = field(default=False, init=False)
+    recognise: bool = field(default=False, init=False)
 
     def with_reader(self, reader: str) -> Document:
         skip: set[int] = set()
         while True:
             try:
                 return self._run(reader, skip)
+            except _Scanned:
+                with self._place(_RECOGNISERS):
+                    self.recognise, self.limits = True, self.limits.for_recognition()
+                    return self.with_reader(reader)
             except _Crashed as crash:
                 if crash.page is None or crash.page in skip or len(skip) >= _MOST_CRASHES:
                     raise DamagedDocumentError(
@@ -153,17 +169,23 @@ class _Attempt:
                 skip.add(crash.page)
 
     def _run(self, reader: str, skip: set[int]) -> Document:
-        while not _PLACES.acquire(timeout=_TICK):
-            self._heed_cancel()
-        try:
+        with self._place(_PLACES):
             started = time.monotonic()
             with ChildProcess(_READER) as child:
                 child.ask({"path": str(self.path.resolve()), "name": self.path.name, "reader": reader,
-                           "password": self.password, "skip": sorted(skip),
+                           "password": self.password, "skip": sorted(skip), "recognise": self.recognise,
+                           "recognisable": reader != "pypdf" and recognisable(),
                            "limits": dataclasses.asdict(self.limits)})
                 return self._collect(child, started)
+
+    @contextlib.contextmanager
+    def _place(self, places: threading.BoundedSemaphore) -> Iterator[None]:
+        while not places.acquire(timeout=_TICK):
+            self._heed_cancel()
+        try:
+            yield
         finally:
-            _PLACES.release()
+            places.release()
 
     def _heed_cancel(self) -> None:
         if self.cancel is not None and self.cancel.is_set():
@@ -190,7 +212,10 @@ class _Attempt:
             elif "kind" in message:
                 heading = message
             elif "label" in message:
-                pages.append(Page(str(message["label"]), str(message["text"])))
+                words = tuple(Word(str(text), *map(float, box)) for text, *box in message["words"])
+                pages.append(Page(str(message["label"]), str(message["text"]), words))
+            elif "scanned" in message and not self.recognise:
+                raise _Scanned
             elif "done" in message and message["done"] == len(pages) > 0:
                 warnings = tuple(str(warning) for warning in heading["warnings"])
                 title = " ".join(str(heading["title"]).split())[:200] or self.path.stem

@@ -13,21 +13,24 @@ import importlib
 import os
 import sys
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from ..errors import DocumentError, DocumentTooLargeError
 from ..sandbox.child import first_request, sign_of_life, write_frame
 from .chapters import chapters_of
-from .cleanup import finish
+from .cleanup import finish, scanned
 from .limits import ReadLimits
 from .readers.source import Raw, Source
 from .sniff import sniff
+
+if TYPE_CHECKING:
+    from .ocr import Recogniser
 
 # By kind, the function in ``readers`` that reads it: only what a file needs is imported.
 _READERS = {
     "pdf": "pdf.read_with_pdfium", "pypdf": "pdf.read_with_pypdf", "txt": "plain_text.read_text",
     "markdown": "markdown.read_markdown", "rst": "rst.read_rst", "html": "html.read_html", "docx": "docx.read_docx",
-    "epub": "epub.read_epub",
+    "epub": "epub.read_epub", "picture": "picture.read_picture",
 }  # fmt: skip
 _OTHERS = ("triforce_core.documents.page_process", "pypdf", "pypdfium2", "pypdfium2.raw")
 
@@ -41,12 +44,17 @@ def main() -> None:
         return
     request, out = first_request()
     limits = ReadLimits(**request["limits"])
+    recogniser = None
+    if request["recognise"]:
+        from .ocr import Recogniser
+
+        recogniser = Recogniser()  # it starts threads, which a limited process cannot
     limits.enforce()
     sign_of_life(limits.page_seconds)
     gc.set_threshold(200_000)  # hundreds of thousands of small values, hardly a circle among them
     spare = bytearray(8 << 20)  # given back to word the error when memory runs out
     try:
-        _answer(request, limits, out)
+        _answer(request, limits, out, recogniser)
     except MemoryError:
         del spare
         _send_error(out, DocumentTooLargeError(
@@ -62,13 +70,14 @@ def main() -> None:
     os._exit(0)  # libraries' own tear-down of a hostile file is not worth the risk
 
 
-def _answer(request: dict[str, Any], limits: ReadLimits, out: IO[bytes]) -> None:
+def _answer(request: dict[str, Any], limits: ReadLimits, out: IO[bytes], recogniser: Recogniser | None) -> None:
     def at_page(page: int, pages: int) -> None:
         sign_of_life(limits.page_seconds)
         write_frame(out, {"at": page, "pages": pages})
 
     name = request["name"]
-    source = Source(Path(request["path"]), name, limits, request["password"], frozenset(request["skip"]), at_page)
+    source = Source(Path(request["path"]), name, limits, request["password"], frozenset(request["skip"]), at_page,
+                    recogniser)
     kind = sniff(source)
     write_frame(out, {"sniffed": kind})
     module, _, function = _READERS["pypdf" if kind == "pdf" and request["reader"] == "pypdf" else kind].partition(".")
@@ -81,12 +90,15 @@ def _answer(request: dict[str, Any], limits: ReadLimits, out: IO[bytes]) -> None
     sign_of_life(limits.page_seconds)
     write_frame(out, {"extracted": len(raw.pages)})
     source.check_pages(len(raw.pages))
+    if request["recognisable"] and recogniser is None and scanned(raw):
+        write_frame(out, {"scanned": True})
+        return
     pages, warnings = finish(raw, name)
     chapters = [dataclasses.astuple(chapter) for chapter in chapters_of(raw.headings, [text for _, text in pages])]
     write_frame(out, {"kind": raw.kind, "reader": raw.reader, "title": raw.title[:2000], "warnings": warnings,
                       "notes": raw.unread.sentences(), "chapters": chapters, "language": raw.language.strip()[:40]})
-    for label, text in pages:
-        write_frame(out, {"label": label, "text": text})
+    for (label, text), page in zip(pages, raw.pages, strict=True):
+        write_frame(out, {"label": label, "text": text, "words": [dataclasses.astuple(word) for word in page.words]})
     write_frame(out, {"done": len(pages)})
 
 

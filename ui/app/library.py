@@ -31,6 +31,7 @@ from triforce_core import (
     Page,
     SnapshotStore,
     TriForceError,
+    Word,
     page_ranges,
     together,
     whole_text,
@@ -54,7 +55,8 @@ TOO_FEW = "Tick at least two documents, and at most {most}."
 PART_MISSING = "The text of one of these documents is not there yet. Open it alone first."
 
 Ranges = tuple[tuple[int, int], ...]  # pages first..last, counted from 1, in order and apart
-EXTENSIONS = (".pdf", ".txt", ".md", ".markdown", ".rst", ".html", ".htm", ".docx", ".epub")
+EXTENSIONS = (".pdf", ".txt", ".md", ".markdown", ".rst", ".html", ".htm", ".docx", ".epub", ".png", ".jpg", ".jpeg",
+              ".tif", ".tiff", ".webp")
 MAX_UPLOAD_BYTES = 500 << 20
 MOST_PARTS = 20  # documents that are read together
 TEXTS_KEPT = 4  # of the documents used last, in memory
@@ -254,7 +256,8 @@ class Library:
     def _load(self, key: str) -> Document | None:
         try:
             content = json.loads((self._folder / key / "document.json").read_text(encoding="utf-8"))
-            pages = tuple(Page(label, text) for label, text in content["pages"])
+            pages = tuple(Page(label, text, tuple(Word(*word) for words in recognised for word in words))
+                          for label, text, *recognised in content["pages"])
             chapters = tuple(Chapter(*chapter) for chapter in content.get("chapters", ()))
             return Document(content["title"], content["kind"], pages, content["reader"], tuple(content["warnings"]),
                             chapters, content.get("language", ""), tuple(content.get("notes", ())))
@@ -271,7 +274,8 @@ class Library:
         """Keep what was read from the file, and mark it ready."""
         content = {"title": document.title, "kind": document.kind, "reader": document.reader,
                    "warnings": document.warnings, "notes": document.notes,
-                   "pages": [[page.label, page.text] for page in document.pages],
+                   "pages": [[page.label, page.text, [astuple(word) for word in page.words]]
+                             for page in document.pages],
                    "chapters": [astuple(chapter) for chapter in document.chapters], "language": document.language}
         write_private(self._folder / key / "document.json", json.dumps(content))
         self._is_ready(key, document)

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
-from triforce_core import Document
+from triforce_core import Document, layout_of_words
 
 from ..api import routes as api
 from ..app.library import Entry
@@ -79,6 +79,8 @@ def page_routes(services: Services) -> list[Route]:
         answer: dict[str, Any] = {"page": number, "label": page.label}
         part, there = services.library.place(entry, number)
         layout = services.pages.layout(services.library.file(part), there) if part.kind == "pdf" else None
+        if layout is not None and page.words:
+            layout = layout_of_words(layout, page.words)
         if layout is None:
             answer |= {"text": page.text, "ranges": ranges}
         else:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ctypes
 import re
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ...errors import DamagedDocumentError, DocumentTooLargeError, EmptyDocumentError, EncryptedDocumentError
 from ..cleanup import FEW_LETTERS, letters, one_line
+from ..document import Word
+from ..limits import LONG_SIDE
 from ..reflow import strip_running_lines, vocabulary
 from .pdf_damage import Damage, damage
 from .pdf_lines import Line, lines_of_page
@@ -29,6 +29,7 @@ _PASSWORD_ERROR = 4  # FPDF_ERR_PASSWORD
 _MOST_BOOKMARKS = 20_000  # that are looked at ...
 _MOST_TITLES = 2_000_000  # ... and characters of their titles
 _DEEPEST_BOOKMARK = 6
+_MOST_PATHS = 50  # of a page without letters and pictures: those of more are letters drawn as outlines
 _BOOKMARK_SECONDS = 10.0  # in all: an outline is not worth the whole file's time
 
 
@@ -104,6 +105,8 @@ def read_with_pdfium(source: Source) -> Raw:
     if pdf.get_formtype() != c.FORMTYPE_NONE:
         pdf.init_forms()  # its fields' values are asked for through it
     lines: dict[int, list[Line]] = {}
+    words: dict[int, list[Word]] = {}
+    unread = Unread()
 
     def label(index: int) -> str:
         try:
@@ -116,8 +119,17 @@ def read_with_pdfium(source: Source) -> Raw:
         try:
             lines[index] = lines_of_page(page, pdf.formenv, c)
             text = "\n".join(line.text for line in lines[index])
-            pictures = page.get_objects(filter=[c.FPDF_PAGEOBJ_IMAGE], max_depth=3)
-            return text, letters(text) < FEW_LETTERS and next(iter(pictures), None) is not None
+            picture = letters(text) < FEW_LETTERS and _is_drawn(page, c)
+            garbled = len(text.split()) > FEW_LETTERS > letters(text)
+            if source.recogniser is not None and (picture or garbled):
+                across, down = page.get_size()
+                drawn = page.render(scale=LONG_SIDE / max(across, down)).to_pil()
+                found = source.recogniser.page(drawn, across)
+                unread.picture_pages += picture and not found.words
+                if found.words or garbled:
+                    lines[index], words[index] = found.lines, found.words
+                    text = "\n".join(line.text for line in found.lines)
+            return text, picture and source.recogniser is None
         finally:
             page.close()
 
@@ -128,13 +140,22 @@ def read_with_pdfium(source: Source) -> Raw:
         title = ""
     source.at_page(count, count)  # so that an outline which kills the reader is left out, like a page
     outline = [] if count in source.skip else _outline(pdf, pdfium)
-    unread = Unread()
-    texts, headings = page_texts([lines.get(index, []) for index in range(count)], unread.running)
-    for page, text in zip(pages, texts, strict=True):
-        page.text = text
+    texts, headings = page_texts([lines.get(index, []) for index in range(count)])
+    for number, (page, text) in enumerate(zip(pages, texts, strict=True)):
+        page.text, page.words = text, words.get(number, [])
     reader = f"pypdfium2 {pdfium.PYPDFIUM_INFO.version}, lines {LINES_VERSION}"
     return Raw("pdf", reader, _title(title), pages, warnings=_damage_warnings(found, pages),
                headings=outline or headings, language=_language(pdf, c), unread=unread)
+
+
+def _is_drawn(page: Any, c: Any) -> bool:
+    """Say whether a page holds a picture, or enough outlines to be letters."""
+    paths = 0
+    for thing in page.get_objects(filter=[c.FPDF_PAGEOBJ_IMAGE, c.FPDF_PAGEOBJ_PATH], max_depth=3):
+        paths += 1
+        if thing.type == c.FPDF_PAGEOBJ_IMAGE or paths > _MOST_PATHS:
+            return True
+    return False
 
 
 def _damage_warnings(found: Damage, pages: list[RawPage]) -> list[str]:
@@ -203,16 +224,14 @@ def read_with_pypdf(source: Source) -> Raw:
         language = str(pdf.root_object.get("/Lang", ""))
     except Exception:  # nor is a broken catalog, whose pages could be read
         language = ""
-    unread = Unread()
-    return Raw("pdf", f"pypdf {pypdf.__version__}", _title(title), pages, language=language, unread=unread,
-               joined=partial(_joined, unread.running))
+    return Raw("pdf", f"pypdf {pypdf.__version__}", _title(title), pages, language=language, joined=_joined)
 
 
-def _joined(running: Counter[str], texts: Sequence[str]) -> list[str]:
+def _joined(texts: Sequence[str]) -> list[str]:
     """Return the texts of pages, which have running lines and hard line ends, laid out like plain text."""
     from .plain_text import text_blocks  # of no use to the other reader, and its patterns take a while to compile
 
-    pages = strip_running_lines([text.split("\n") for text in texts], running)
+    pages = strip_running_lines([text.split("\n") for text in texts])
     return [text_blocks(lines, vocabulary(lines, divides=True)).finish()[0] for lines in pages]
 
 

@@ -18,7 +18,7 @@ from ...errors import UnknownFormatError
 from ..reflow import ITEM, NARROWEST, Vocabulary, fills, join, strip_running_lines, vocabulary
 from ..sections import placed, split_sections
 from .blocks import Blocks
-from .source import FORMATS, Raw, RawPage, Source, Unread
+from .source import FORMATS, Raw, RawPage, Source
 from .text_headings import find_headings, indent_of
 
 _BOMS = (
@@ -101,13 +101,12 @@ def read_text(source: Source) -> Raw:
 def text_raw(text: str, warnings: list[str]) -> Raw:
     # A form feed begins a page; where pages are numbered at their foot, as in RFCs, text runs on over them.
     parts = [text] if "[Page " in text else text.split("\f")
-    unread = Unread()
-    read = [text_blocks(_unpaged(part, unread.running)).finish() for part in parts if part.strip()]
+    read = [text_blocks(_unpaged(part)).finish() for part in parts if part.strip()]
     headings = [heading for _, found in read for heading in found]
     sections = [section for body, found in read for section in split_sections(body, {words for words, _ in found})]
     title = _TITLE.search(text[:_HEAD])
-    return Raw("txt", "text 3", title[1].strip() if title else "", numbered(sections), warnings=warnings,
-               headings=placed(headings, sections), laid_out=True, unread=unread)
+    return Raw("txt", "text 2", title[1].strip() if title else "", numbered(sections), warnings=warnings,
+               headings=placed(headings, sections), laid_out=True)
 
 
 def numbered(sections: list[str]) -> list[RawPage]:
@@ -137,7 +136,7 @@ def text_blocks(lines: Sequence[str], words: Vocabulary | None = None) -> Blocks
     return _Layout(groups, vocabulary(lines) if words is None else words).blocks()
 
 
-def _unpaged(text: str, running: Counter[str]) -> list[str]:
+def _unpaged(text: str) -> list[str]:
     """Return the lines of a text whose pages end with a form feed or with "[Page 12]", without its running lines. A
     blank line stands between two pages unless a sentence runs on over the border."""
     if "\f" not in text and "[Page " not in text:
@@ -151,7 +150,7 @@ def _unpaged(text: str, running: Counter[str]) -> list[str]:
         elif _PAGE_FOOT.match(line):
             pages.append([])
     lines: list[str] = []
-    for page in strip_running_lines([page for page in pages if any(map(str.strip, page))], running):
+    for page in strip_running_lines([page for page in pages if any(map(str.strip, page))]):
         if lines and page and not _runs_on(lines[-1], page[0]):
             lines.append("")
         lines += page

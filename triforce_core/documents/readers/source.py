@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...errors import DocumentTooLargeError
+from ..document import Word
 from ..limits import ReadLimits
 
-FORMATS = "PDF, TXT, Markdown, reStructuredText, HTML, DOCX, EPUB"
+if TYPE_CHECKING:
+    from ..ocr import Recogniser
+
+FORMATS = "PDF, TXT, Markdown, reStructuredText, HTML, DOCX, EPUB, PNG, JPEG, TIFF, WebP"
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file to read. name: what to call it in messages; skip: pages (from 0) that killed an earlier attempt."""
+    """A file to read. name: what to call it in messages; skip: pages (from 0) that killed an earlier attempt;
+    recogniser: for pages that are pictures; None: they are only reported."""
 
     path: Path
     name: str
@@ -23,6 +28,7 @@ class Source:
     password: str | None = None
     skip: frozenset[int] = frozenset()
     at_page: Callable[[int, int], None] = lambda page, pages: None  # called before each page
+    recogniser: Recogniser | None = None
 
     def check_pages(self, pages: int) -> None:
         if pages > self.limits.pages:
@@ -42,12 +48,14 @@ class Source:
 
 @dataclass
 class RawPage:
-    """A page as extracted. failed: it could not be read; picture: it holds an image."""
+    """A page as extracted. failed: it could not be read; picture: it is drawn and has hardly a letter. words: those
+    recognised in its picture."""
 
     label: str
     text: str
     picture: bool = False
     failed: bool = False
+    words: list[Word] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -70,7 +78,6 @@ class Unread:
     hidden: int = 0  # words that the file says are not to be shown
     controls: int = 0  # words of menus, buttons and forms
     picture_pages: int = 0  # pages that are only a picture
-    running: Counter[str] = field(default_factory=Counter)  # page heads, feet and numbers, by their words
 
     def add(self, other: Unread) -> None:
         for part in fields(self):
@@ -87,12 +94,7 @@ class Unread:
             (self.controls, "word of menus, buttons or forms was", "words of menus, buttons and forms were",
              "left out."),
         )
-        found = [f"{count:,} {one if count == 1 else many} {what}" for count, one, many, what in said if count]
-        if self.running:
-            often = ", ".join(f"“{words[:80]}”" for words, _ in self.running.most_common(3))
-            found.append(f"{self.running.total():,} running lines at the top or foot of pages were left out: {often}"
-                         f"{' and others' if len(self.running) > 3 else ''}.")
-        return found
+        return [f"{count:,} {one if count == 1 else many} {what}" for count, one, many, what in said if count]
 
 
 @dataclass

@@ -1,0 +1,58 @@
+"""A picture of a page, or of several in one file (TIFF), whose words are recognised."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import DamagedDocumentError
+from ..limits import LONG_SIDE
+from .pdf_lines import Line
+from .pdf_pages import page_texts
+from .source import Raw, RawPage, Source, Unread
+
+_FORMATS = ("PNG", "JPEG", "TIFF", "WEBP")
+_POINTS = 612.0  # width of a page: what a picture says of its resolution is seldom true
+
+
+def read_picture(source: Source) -> Raw:
+    """Read each frame of a TIFF, and the first one of other pictures. Raises DamagedDocumentError and
+    DocumentTooLargeError."""
+    from PIL import Image, ImageOps
+
+    unread = Unread()
+    pages: list[RawPage] = []
+    lines: list[list[Line]] = []
+    try:
+        file = Image.open(source.path, formats=_FORMATS)
+        count = getattr(file, "n_frames", 1) if file.format == "TIFF" else 1
+        source.check_pages(count)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as problem:
+        raise _damaged(source) from problem
+    for index in range(count):
+        source.at_page(index, count)
+        page = RawPage(str(index + 1), "", failed=index in source.skip)
+        pages.append(page)
+        lines.append([])
+        if page.failed or source.recogniser is None:
+            page.picture = True
+            continue
+        try:
+            file.seek(index)
+            picture: Any = ImageOps.exif_transpose(file.convert("RGB"))
+            picture.thumbnail((LONG_SIDE, LONG_SIDE))
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):  # this one; others may be whole
+            page.failed = True
+            continue
+        found = source.recogniser.page(picture, _POINTS)
+        page.words, lines[index] = found.words, found.lines
+        unread.picture_pages += not found.words
+    if all(page.failed for page in pages):
+        raise _damaged(source)
+    texts, headings = page_texts(lines)
+    for page, text in zip(pages, texts, strict=True):
+        page.text = text
+    return Raw("picture", "rapidocr", "", pages, headings=headings, unread=unread)
+
+
+def _damaged(source: Source) -> DamagedDocumentError:
+    return DamagedDocumentError(f"{source.name} is damaged, or larger than a page can be", remedy="Get it again.")
