@@ -186,3 +186,25 @@ def test_a_form_feed_begins_a_page(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("\f".join(f"Page {number} stands here." for number in range(1, 4)))
     assert [page.text for page in read_document(tmp_path / "a.txt").pages] == [
         f"Page {number} stands here." for number in range(1, 4)]
+
+
+_PROSE = ("The keeper of the lamp went down to the harbour every evening at six, and he counted the boats that lay "
+          "there before he lit the fire, for the harbour master wanted to know how many had not come back by then.")
+
+
+@pytest.mark.parametrize("indent", ["", "     "], ids=["apart", "indented"])
+@pytest.mark.parametrize("blanks", [1, 2])
+def test_double_spaced_lines_are_one_paragraph(blanks: int, indent: str) -> None:
+    paragraphs = [_PROSE, _PROSE.replace("keeper", "clerk")]
+    wrapped = [textwrap.wrap(text, 62, initial_indent=indent) for text in paragraphs]
+    spaced = ("\n" * (blanks + 1)).join
+    between = "\n" * (blanks + 1) if indent else "\n" * (2 * blanks + 2)
+    raw = text_raw(between.join(map(spaced, wrapped)), [])
+    assert raw.pages[0].text.split("\n\n") == paragraphs or raw.pages[0].text.split("\n") == paragraphs
+
+
+def test_single_lines_that_are_no_paragraph_stay_apart() -> None:
+    lines = ["Bring the lamp.", "Count all of the boats in the harbour.", "Light the fire at six.", "Go home.",
+             "Tell the harbour master how many boats there are.", "Sleep."]
+    raw = text_raw("\n\n".join(lines), [])
+    assert [line for line in raw.pages[0].text.split("\n") if line] == lines

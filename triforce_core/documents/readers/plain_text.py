@@ -27,9 +27,12 @@ _BOMS = (
 )  # fmt: skip
 _HEAD = 4_000  # characters in which a text may say its title, as those of Project Gutenberg do
 _TITLE = re.compile(r"^Title: +(\S.{0,150})$", re.MULTILINE)
+_SENTENCE_END = re.compile(r"[.!?:;][\"'”’)\]]*\Z")
 _CONTROLS = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _WIDEST = 130  # whoever writes longer lines does not wrap them
 _AROUND = 4  # groups before and behind that say how wide lines are here
+_FEWEST_SPACED = 5  # single lines one behind the other that show double spacing
+_TOGETHER = 0.1  # share of lines with one directly behind, at most, in a text with double spacing
 _FILLED = 0.75  # share of line ends at which the next word had no room, in a wrapped paragraph
 _CODE_SHARE = 0.4  # share of lines with signs of code, in a group that is code
 _PAGE_FOOT = re.compile(r"\S.{0,100}\[Page (?:\d{1,5}|[ivxlc]{1,7})\]\s*\Z")
@@ -126,14 +129,55 @@ class _Group:
 def text_blocks(lines: Sequence[str], words: Vocabulary | None = None) -> Blocks:
     """Lay lines out. words: the vocabulary that tells which hyphens stay, by default of these lines."""
     lines = [line.expandtabs(4).rstrip() for line in lines]
+    groups = _groups(_single_spaced(lines))
+    _set_widths(groups)
+    return _Layout(groups, vocabulary(lines) if words is None else words).blocks()
+
+
+def _groups(lines: Sequence[str]) -> list[_Group]:
     groups: list[_Group] = []
     for before, line in pairwise(["", *lines]):
         if line and not before:
             groups.append(_Group([]))
         if line:
             groups[-1].lines.append(line)
-    _set_widths(groups)
-    return _Layout(groups, vocabulary(lines) if words is None else words).blocks()
+    return groups
+
+
+def _single_spaced(lines: Sequence[str]) -> list[str]:
+    """Return lines without the blank ones between the lines of a paragraph: a manuscript or a pleading is typed with
+    double spacing, so that hardly two lines stand together. More blank lines than usual part two paragraphs."""
+    if sum(bool(first and second) for first, second in pairwise(lines)) > _TOGETHER * sum(map(bool, lines)):
+        return list(lines)
+    kept: list[str] = []
+    run: list[tuple[int, str]] = []  # single lines that follow each other: the blank lines before each, and it
+    blanks = 1  # before the first line of all
+    for line, after in pairwise([*lines, ""]):
+        if not line:
+            blanks += 1
+        elif blanks and not after:
+            run.append((blanks, line))
+            blanks = 0
+        else:
+            kept += _closed_up(run)
+            run = []
+            kept += [""] * blanks + [line]
+            blanks = 0
+    return kept + _closed_up(run)
+
+
+def _closed_up(run: Sequence[tuple[int, str]]) -> list[str]:
+    """Return single lines without the fewest blank lines between any two, if they are those of wrapped paragraphs: all
+    but a few go on in the middle of a sentence, and none is an item."""
+    between = 0
+    if len(run) >= _FEWEST_SPACED and _own_width([line for _, line in run]):
+        heads = [line.lstrip() for _, line in run]
+        going_on = sum(not _SENTENCE_END.search(last) for last in heads)
+        lower = sum(head[0].islower() for head in heads)
+        if min(going_on, 1.5 * lower) >= _FILLED * (len(run) - 1) and not any(map(ITEM.match, heads)):
+            between = min(blanks for blanks, _ in run[1:])
+    return [text for place, (blanks, line) in enumerate(run)
+            for text in (*[""] * (blanks - between if place else blanks), line)]
 
 
 def _unpaged(text: str) -> list[str]:
