@@ -4,6 +4,7 @@
     ├── ConfigError                  a setting or flag out of range
     ├── DocumentError                a file that cannot be read as asked
     │   ├── UnknownFormatError       neither PDF, TXT, Markdown, HTML, DOCX nor EPUB
+    │   ├── UnclearEncodingError     text in one of several encodings: readings to choose from
     │   ├── EncryptedDocumentError   needs a password
     │   ├── DamagedDocumentError     truncated or malformed
     │   ├── EmptyDocumentError       no pages or no characters
@@ -25,6 +26,8 @@
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 class TriForceError(Exception):
@@ -57,6 +60,15 @@ class DocumentError(TriForceError): ...
 
 
 class UnknownFormatError(DocumentError): ...
+
+
+class UnclearEncodingError(DocumentError):
+    """Carries readings of a text whose encoding is not clear: (codec, its name for people, a line of the text)."""
+
+    def __init__(self, message: str, *, allowed: str = "", remedy: str = "",
+                 readings: Sequence[Sequence[str]] = ()) -> None:
+        super().__init__(message, allowed=allowed, remedy=remedy)
+        self.readings = readings
 
 
 class EncryptedDocumentError(DocumentError): ...

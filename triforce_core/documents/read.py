@@ -24,6 +24,7 @@ from ..errors import (
     EmptyDocumentError,
     EncryptedDocumentError,
     ScannedDocumentError,
+    UnclearEncodingError,
 )
 from ..sandbox.child import NOTHING, ROOT, ChildProcess, command, environment
 from .document import Chapter, Document, Page, Word
@@ -61,6 +62,7 @@ def read_document(
     path: Path | str,
     password: str | None = None,
     *,
+    encoding: str = "",
     limits: ReadLimits | None = None,
     progress: Progress | None = None,
     cancel: threading.Event | None = None,
@@ -68,7 +70,8 @@ def read_document(
     """Read a file in a short-lived process of its own. Raises DocumentError and its subclasses, or ReadCancelled.
 
     At most ``READERS`` files are read at once; others wait their turn, and their time does not run before it comes.
-    progress is called with (pages read, pages in all) from this thread. Nothing is cut: what cannot be read is either
+    encoding: a label such as "windows-1251", for a text that is read wrongly without. progress is called with (pages
+    read, pages in all) from this thread. Nothing is cut: what cannot be read is either
     named in the document's warnings, counted in its notes, or ends in an error."""
     path = Path(path)
     limits = limits or ReadLimits()
@@ -80,7 +83,7 @@ def read_document(
             remedy="Split it into smaller files.",
         )
     keep_bytecode()
-    attempt = _Attempt(path, password, limits, progress or (lambda done, total: None), cancel)
+    attempt = _Attempt(path, password, encoding, limits, progress or (lambda done, total: None), cancel)
     problems: list[DocumentError] = []
     for reader in _PDF_READERS:
         try:
@@ -144,6 +147,7 @@ class _Attempt:
 
     path: Path
     password: str | None
+    encoding: str
     limits: ReadLimits
     progress: Progress
     cancel: threading.Event | None
@@ -173,7 +177,8 @@ class _Attempt:
             started = time.monotonic()
             with ChildProcess(_READER) as child:
                 child.ask({"path": str(self.path.resolve()), "name": self.path.name, "reader": reader,
-                           "password": self.password, "skip": sorted(skip), "recognise": self.recognise,
+                           "password": self.password, "encoding": self.encoding,
+                           "skip": sorted(skip), "recognise": self.recognise,
                            "recognisable": reader != "pypdf" and recognisable(),
                            "limits": dataclasses.asdict(self.limits)})
                 return self._collect(child, started)
@@ -252,4 +257,7 @@ def _rebuilt(message: dict[str, Any]) -> DocumentError:
     if not (isinstance(kind, type) and issubclass(kind, DocumentError)):
         kind = DamagedDocumentError
     text, allowed, remedy = (str(message.get(part, ""))[:1000] for part in ("message", "allowed", "remedy"))
+    if issubclass(kind, UnclearEncodingError):
+        readings = [[str(part)[:200] for part in reading] for reading in message["readings"][:3] if len(reading) == 3]
+        return kind(text, allowed=allowed, remedy=remedy, readings=readings)
     return kind(text, allowed=allowed, remedy=remedy)

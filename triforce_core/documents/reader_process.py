@@ -32,7 +32,7 @@ _READERS = {
     "markdown": "markdown.read_markdown", "rst": "rst.read_rst", "html": "html.read_html", "docx": "docx.read_docx",
     "epub": "epub.read_epub", "picture": "picture.read_picture",
 }  # fmt: skip
-_OTHERS = ("triforce_core.documents.page_process", "pypdf", "pypdfium2", "pypdfium2.raw")
+_OTHERS = ("triforce_core.documents.page_process", "pypdf", "pypdfium2", "pypdfium2.raw", "chardet")
 
 
 def main() -> None:
@@ -77,7 +77,7 @@ def _answer(request: dict[str, Any], limits: ReadLimits, out: IO[bytes], recogni
 
     name = request["name"]
     source = Source(Path(request["path"]), name, limits, request["password"], frozenset(request["skip"]), at_page,
-                    recogniser)
+                    recogniser, request["encoding"])
     kind = sniff(source)
     write_frame(out, {"sniffed": kind})
     module, _, function = _READERS["pypdf" if kind == "pdf" and request["reader"] == "pypdf" else kind].partition(".")
@@ -104,7 +104,7 @@ def _answer(request: dict[str, Any], limits: ReadLimits, out: IO[bytes], recogni
 
 def _send_error(out: IO[bytes], problem: DocumentError) -> None:
     parts = {part: getattr(problem, part) for part in ("message", "allowed", "remedy")}
-    write_frame(out, {"error": type(problem).__name__, **parts})
+    write_frame(out, {"error": type(problem).__name__, **parts, "readings": getattr(problem, "readings", ())})
 
 
 if __name__ == "__main__":

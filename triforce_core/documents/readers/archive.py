@@ -12,6 +12,7 @@ from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
 from ...errors import DamagedDocumentError, DocumentTooLargeError, EncryptedDocumentError
+from .encodings import codec_of, declared_in, decode_text
 from .source import Source
 
 _SMALL = 1 << 20  # below this, a high ratio is harmless
@@ -123,6 +124,8 @@ def parse_xml(data: bytes, source: Source, problems: list[DamagedDocumentError] 
     Document types are refused, so there are no entities, and depth is limited. block: called with each grandchild of
     the root, which is then emptied, so that no long document is held as a tree. Raises DamagedDocumentError for
     malformed XML, or adds the error to ``problems`` and returns what could be read."""
+    label = declared_in(data)
+    label = "" if label.lower() == "utf-8" or not codec_of(label) else label
     parser = expat.ParserCreate(namespace_separator=" ")
     parser.buffer_text = True
     builder, root, depth = TreeBuilder(), Element(""), 0
@@ -156,7 +159,8 @@ def parse_xml(data: bytes, source: Source, problems: list[DamagedDocumentError] 
     parser.CharacterDataHandler = builder.data
     try:
         try:
-            parser.Parse(data, True)
+            # Expat knows few encodings itself, and none of several bytes; of text it asks no encoding.
+            parser.Parse(decode_text(data, source.name, label)[0] if label else data, True)
         except (expat.ExpatError, LookupError) as problem:  # LookupError: an encoding that nobody knows
             raise damaged(source, "its XML is malformed") from problem
     except DamagedDocumentError as problem:

@@ -9,10 +9,11 @@ from itertools import islice
 from justhtml.dom import Node
 
 from ..sections import placed, split_sections
+from .encodings import declared_in, decode_file, decode_text
 from .flow import LINE, PARAGRAPH, Flow, Table, raised_text
 from .html_notes import Links, classes, find_notes, kinds
 from .html_tree import attribute, below, breaks_off_in_script, parse, text_of, words_in
-from .plain_text import decode_text, numbered
+from .plain_text import numbered
 from .source import Raw, Source, Unread
 
 _UNREAD = frozenset(
@@ -31,7 +32,6 @@ _MOST_HEADINGS, _LONGEST_HEADING = 20_000, 300
 _HIDING = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0(?![.\d])", re.IGNORECASE)
 _PAGE_NUMBERS = frozenset("pagenum pageno page-number pagebreak doc-pagebreak ltx_note_mark".split())
 _LONGEST_ASIDE = 200  # characters of decoration that is hidden from readers aloud
-_CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*+(?:[\"']\s*+)?([\w-]{2,30})", re.IGNORECASE)
 SCRIPT_LOST = "breaks off inside a script or style sheet: what stands behind it was not read."
 _ANCHORS = frozenset({"¶", "#", "§", "🔗", "\uf0c1", "link"})
 _ANY_MARK = re.compile(r"[\[(]([\w*†‡§¶]{1,5})[\])][.:]?\s*|(\d{1,3}(?=[.:)]?\s|[^\W\d_])|[*†‡§¶]{1,3})[.:)]?\s*")
@@ -357,20 +357,14 @@ def html_text(markup: str, links: Links | None = None, file: str = "") -> HtmlTe
 
 
 def decode_html(data: bytes, name: str) -> tuple[str, str]:
-    """Return the text by byte order mark, by what the page says of itself, or by trying; and a warning."""
-    declared = _CHARSET.search(data[:4096])
-    if declared and not data.startswith((b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf")):
-        try:
-            return data.decode(declared[1].decode()), ""
-        except (LookupError, UnicodeDecodeError, ValueError):
-            pass
-    return decode_text(data, name)
+    """Return the text of a page inside another file, and a warning."""
+    return decode_text(data, name, declared_in(data))
 
 
 def read_html(source: Source) -> Raw:
-    markup, warning = decode_html(source.path.read_bytes(), source.name)
-    source.check_characters(len(markup))
-    warnings = [warning] if warning else []
+    with source.path.open("rb") as file:
+        declared = declared_in(file.read(4096))
+    markup, warnings = decode_file(source, declared)
     if breaks_off_in_script(markup):
         warnings.append(f"{source.name} {SCRIPT_LOST}")
     page = html_text(markup)

@@ -1,11 +1,10 @@
-"""Plain text in whatever encoding, wrapped by hand or not: paragraphs, items, headings, tables, code and verse.
+"""Plain text, wrapped by hand or not: paragraphs, items, headings, tables, code and verse.
 
 Decided group by group (the lines between two blank ones), with the width of the groups around it: neither one long line
 nor one narrow list says how the rest of a file is to be read."""
 
 from __future__ import annotations
 
-import codecs
 import re
 from bisect import bisect_left
 from collections import Counter
@@ -14,21 +13,16 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from ...errors import UnknownFormatError
 from ..reflow import ITEM, NARROWEST, Vocabulary, fills, join, strip_running_lines, vocabulary
 from ..sections import placed, split_sections
 from .blocks import Blocks
-from .source import FORMATS, Raw, RawPage, Source
+from .encodings import decode_file
+from .source import Raw, RawPage, Source
 from .text_headings import find_headings, indent_of
 
-_BOMS = (
-    (codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"),
-)  # fmt: skip
 _HEAD = 4_000  # characters in which a text may say its title, as those of Project Gutenberg do
 _TITLE = re.compile(r"^Title: +(\S.{0,150})$", re.MULTILINE)
 _SENTENCE_END = re.compile(r"[.!?:;][\"'”’)\]]*\Z")
-_CONTROLS = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _WIDEST = 130  # whoever writes longer lines does not wrap them
 _AROUND = 4  # groups before and behind that say how wide lines are here
 _FEWEST_SPACED = 5  # single lines one behind the other that show double spacing
@@ -53,48 +47,10 @@ _GAP = re.compile(r" {2,}")
 _DOTS = re.compile(r"(?:(?<!\s)\s++)?(?:\.\s?){4,}\s*")
 
 
-def decode_text(data: bytes, name: str) -> tuple[str, str]:
-    """Return the text and a warning ("" when the encoding is certain). Raises UnknownFormatError for binary data."""
-    for bom, encoding in _BOMS:
-        if data.startswith(bom):
-            return data.decode(encoding, "replace"), ""
-    if data[:4096].count(0):
-        even, odd = data[0:4096:2].count(0), data[1:4096:2].count(0)
-        half = len(data[:4096]) * 0.2
-        if max(even, odd) > half and min(even, odd) < half / 4:
-            encoding = "utf-16-le" if odd > even else "utf-16-be"
-            return data.decode(encoding, "replace"), f"{name} has no byte order mark: read as {encoding.upper()}."
-        raise _binary(name)
-    try:
-        text = data.decode("utf-8")
-        warning = ""
-    except UnicodeDecodeError:
-        text = data.decode("utf-8", "replace")
-        broken = text.count("\ufffd")
-        if broken * 500 < len(text):
-            warning = f"{name}: {broken} broken bytes were replaced by \ufffd."
-        else:
-            text = data.decode("cp1252", "replace")
-            warning = f"{name} is not UTF-8: read as Windows-1252, so that accented letters may be wrong."
-    sample = text[:65536]
-    if len(_CONTROLS.findall(sample)) * 10 > len(sample):
-        raise _binary(name)
-    return text, warning
-
-
-def _binary(name: str) -> UnknownFormatError:
-    return UnknownFormatError(
-        f"{name} is not text",
-        allowed=FORMATS,
-        remedy="Save or export the document in one of these formats.",
-    )
-
-
 def decoded(source: Source) -> tuple[str, list[str]]:
     """Return a file's text with line feeds at its line ends, and warnings."""
-    text, warning = decode_text(source.path.read_bytes(), source.name)
-    source.check_characters(len(text))
-    return text.replace("\r\n", "\n").replace("\r", "\n"), [warning] if warning else []
+    text, warnings = decode_file(source)
+    return text.replace("\r\n", "\n").replace("\r", "\n"), warnings
 
 
 def read_text(source: Source) -> Raw:

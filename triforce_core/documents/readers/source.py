@@ -20,7 +20,8 @@ FORMATS = "PDF, TXT, Markdown, reStructuredText, HTML, DOCX, EPUB, PNG, JPEG, TI
 @dataclass(frozen=True)
 class Source:
     """A file to read. name: what to call it in messages; skip: pages (from 0) that killed an earlier attempt;
-    recogniser: for pages that are pictures; None: they are only reported."""
+    recogniser: for pages that are pictures; None: they are only reported; encoding: of its text, as the person chose
+    it; "": it is found out."""
 
     path: Path
     name: str
@@ -29,6 +30,7 @@ class Source:
     skip: frozenset[int] = frozenset()
     at_page: Callable[[int, int], None] = lambda page, pages: None  # called before each page
     recogniser: Recogniser | None = None
+    encoding: str = ""
 
     def check_pages(self, pages: int) -> None:
         if pages > self.limits.pages:
