@@ -8,21 +8,26 @@ from triforce_core.evidence.question import Asks, RequestKind, asks, names, poin
 
 KINDS = {
     RequestKind.SOCIAL: ["thanks!", "Hello", "ok", "great, thank you so much", "?", "good morning", "who are you?",
-                         "what can you do", "are you ChatGPT?", "help"],
+                         "what can you do", "are you ChatGPT?", "help", "Vielen Dank!", "Danke schön", "Guten Tag",
+                         "Merci beaucoup !", "Bonjour", "Muchas gracias", "¡Gracias!", "Hola, buenos días"],
     RequestKind.TASK: ["translate this to German", "Write me a poem about it", "shorter please", "code me a parser",
                        "plan a trip", "rewrite the introduction"],
-    RequestKind.LANGUAGE: ["worum geht es in dem Dokument?", "de quoi parle le chapitre et pourquoi ?",
+    RequestKind.LANGUAGE: ["wie hoch ist die Gebühr?", "quelle est la date et pourquoi ?", "¿cuál es la tarifa?",
                            "これは何ですか"],
     RequestKind.MORE: ["tell me more", "go on", "what comes after that?"],
     RequestKind.SUMMARY: ["What is this about?", "main points please", "Summarise chapter 3", "tl;dr",
-                          "what does this guide cover"],
+                          "what does this guide cover", "Fasse das Dokument bitte zusammen", "Worum geht es hier?",
+                          "Worum geht es in dem Dokument?", "Die wichtigsten Punkte, bitte", "eine Zusammenfassung",
+                          "Résume ce texte", "De quoi parle ce document ?", "Un résumé, s'il vous plaît",
+                          "Haz un resumen", "¿De qué trata este documento?", "¿Cuáles son los puntos principales?"],
     RequestKind.SEVERAL: ["list the requirements", "pros and cons of the plan", "what does it say about ships?",
                           "What are the benefits?"],
     RequestKind.SENTENCE: ["Who counted the ships?", "What is the harbour master?", "why did he leave",
                            "Who is the author?", "code for checking the tide", "At which moment is my data saved?",
                            "plan administrator duties", "order of payments", "book value per share", "set-off rights",
                            "can a ship leave without papers?", "May I leave at night?",
-                           "what can I do about the noise?"],
+                           "what can I do about the noise?", "when did the talks resume?",
+                           "what must stand in my résumé?"],
 }
 
 

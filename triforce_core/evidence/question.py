@@ -115,7 +115,12 @@ _MANY = (r"(?:requirements|conditions|exceptions|examples|reasons|risks|options|
 _SOCIAL = re.compile(
     r"(?:(?:ok(?:ay)?|great|perfect|cool|nice|yes|no|sorry|please|thanks?|thank you|thx|cheers|hello|hi|hey|bye|"
     r"goodbye|good (?:morning|evening|afternoon|night|day|job)|well done|never ?mind|got it|that help(?:s|ed)|so much|"
-    r"very much|a lot|again|for now|there)[\s,.!?'’…-]*)+|(?:who|what) are you|are you .*|what can (?:you do|i "
+    r"very much|a lot|again|for now|there|danke|vielen dank|dankeschön|besten dank|herzlichen dank|schönen dank|"
+    r"dir|ihnen|sehr|schön|hallo|guten (?:morgen|tag|abend)|tschüss|auf wiedersehen|alles klar|super|"
+    r"merci|beaucoup|bien|bonjour|bonsoir|salut|au revoir|d'accord|parfait|s'il (?:vous|te) plaît|à vous|"
+    r"muchas|gracias|por todo|hola|buenos días|buenas (?:tardes|noches)|adiós|vale|perfecto|"
+    r"genial)[\s,.!?'’…-]*)+"
+    r"|(?:who|what) are you|are you .*|what can (?:you do|i "
     r"ask)(?: (?:for me|you|here))?|help(?: me)?|how does this (?:app |chat )?work|who (?:made|built|trained) you")
 _MORE = re.compile(
     r"(?:and )?(?:please )?(?:(?:tell|show|give) me )?(?:(?:a bit |some )?more(?: details?| about (?:that|this|it))?"
@@ -129,6 +134,13 @@ _SUMMARY = re.compile(
     r"conclusions?|topics?)\b|"
     rf"\bwhat(?:'s| is| was| are| were) (?:this|it|the|that|these|those)(?: \w+)? ?{_TEXT}? (?:all )?about"
     r"(?: overall| in general)?(?:,? and .{0,200})?\Z|"
+    r"\bfass(?:e|t|en)? (?:\w+ ){0,5}zusammen\b|\bzusammenfass(?:ung|en)\b|"
+    r"\bworum geht(?:'s| es)\b(?: \w+){0,3}\Z|\b(?:wichtigsten|zentralen) (?:punkte|aussagen|ergebnisse)\b|"
+    r"\b(?:un|le|du|bref) résumé\b|\Arésum(?:e|é|er|ez)\b|\bde quoi (?:parle|traite|s'agit)\b(?: \w+){0,3}\Z|"
+    r"\b(?:points|idées) (?:principaux|principales|clés|essentiels)\b|"
+    r"\bresum(?:en|ir)\b|\bresúme(?:me|lo)\b|\Aresume (?:el|la|este|esta|esto)\b|"
+    r"\bde qué (?:trata|habla|se trata|va)\b(?: \w+){0,3}\Z|"
+    r"\b(?:puntos|ideas) (?:principales|clave)\b|"
     rf"\bwhat (?:does|do|did) (?:this|the|it) ?{_TEXT}? ?(?:mainly |mostly )?(?:cover|propose|describe|discuss|"
     r"deal with|conclude|argue|contain|explain)\Z")
 _TASK = re.compile(
@@ -156,7 +168,7 @@ _FOREIGN = frozenset(
 
 def request_kind(text: str) -> RequestKind:
     """Return what a line asks for. It knows no history: "why?" is a question like others."""
-    line = " ".join(text.lower().replace("’", "'").split()).strip(" .!?…,")
+    line = " ".join(text.lower().replace("’", "'").split()).strip(" .!?…,¡¿")
     if not any(character.isalnum() for character in line):
         return RequestKind.SOCIAL
     found = [kind for kind, pattern in _WHOLE if pattern.fullmatch(line)]
