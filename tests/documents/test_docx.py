@@ -167,8 +167,84 @@ def test_characters(tmp_path: Path) -> None:
     raised = "<w:vertAlign w:val='superscript'/>"
     body = (f"<w:p><w:pPr><w:framePr w:dropCap='drop'/></w:pPr>{run('T')}</w:p>"
             f"<w:p>{run('he co')}<w:r><w:softHyphen/></w:r>{run('op is 2')}{run('3', raised)}{run('0', raised)}"
-            f"{run(' bytes')}{run('7', raised)}{run(', the 1')}{run('st', raised)}<w:r><w:t> of </w:t><w:sym "
+            f"{run(' bytes')}{run(', the 1')}{run('st', raised)}<w:r><w:t> of </w:t><w:sym "
             "w:font='Symbol' w:char='F061'/><w:t>.</w:t></w:r><w:r><w:instrText>PAGE</w:instrText></w:r></w:p>")
     assert text(tmp_path, body) == "The coop is 2^30 bytes, the 1st of α."
     power = "<m:sSup><m:e><m:t>x</m:t></m:e><m:sup><m:t>2</m:t></m:sup></m:sSup>"
     assert text(tmp_path, f"<w:p><m:oMath>{power}</m:oMath></w:p>") == "x^2"
+
+
+def test_the_main_part_is_the_one_that_the_package_names(tmp_path: Path) -> None:
+    kind = "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
+    style = part("styles", "<w:style w:styleId='X'><w:rPr><w:vanish/></w:rPr></w:style>")
+    body = paragraph("One", "<w:pPr><w:pStyle w:val='X'/></w:pPr>") + paragraph("The keeper.")
+    for name, target in (("word/document2.xml", "/word/document2.xml"), ("a/b/main.xml", "a/b/main.xml")):
+        folder = name.rpartition("/")[0]
+        (tmp_path / "a.docx").write_bytes(hostile.zipped({
+            "[Content_Types].xml": f'<Types><Override PartName="/{name}" ContentType="{kind}"/></Types>',
+            "_rels/.rels": f'<Relationships><Relationship Id="r" Type="http://x/officeDocument" Target="{target}"/>'
+                           "</Relationships>",
+            name: part("document", f"<w:body>{body}</w:body>"), f"{folder}/s.xml": style,
+            f"{folder}/_rels/{name.rpartition('/')[2]}.rels":
+                '<Relationships><Relationship Id="s" Type="http://x/styles" Target="s.xml"/></Relationships>'}))
+        assert read_document(tmp_path / "a.docx").pages[0].text == "The keeper."
+
+
+@pytest.mark.parametrize("mark", ["del", "moveFrom"])
+def test_a_deleted_paragraph_mark_divides_nothing(tmp_path: Path, mark: str) -> None:
+    gone = f"<w:pPr><w:rPr><w:{mark}/></w:rPr></w:pPr>"
+    assert text(tmp_path, paragraph("One", gone) + paragraph(" two", gone) + paragraph(" three.")) == "One two three."
+    cells = f"<w:tbl><w:tr><w:tc>{paragraph('a', gone)}</w:tc><w:tc>{paragraph('b')}</w:tc></w:tr></w:tbl>"
+    assert text(tmp_path, paragraph("Before", gone) + cells + paragraph("After.")) == "Before\n\na | b\n\nAfter."
+    deleted = f"<w:p>{gone}<w:del>{run('x')}</w:del></w:p>"
+    assert text(tmp_path, deleted + paragraph("Kept.")) == "Kept."
+
+
+def test_a_reading_stands_behind_its_base(tmp_path: Path) -> None:
+    ruby = f"<w:r><w:ruby><w:rt>{run('とう')}</w:rt><w:rubyBase>{run('灯')}</w:rubyBase></w:ruby></w:r>"
+    assert text(tmp_path, f"<w:p>{ruby}{run('の人')}</w:p>") == "灯 (とう)の人"
+
+
+def test_formulas_stand_on_a_line(tmp_path: Path) -> None:
+    def t(words: str, tag: str = "e") -> str:
+        return f"<m:{tag}><m:r><m:t>{words}</m:t></m:r></m:{tag}>"
+
+    for markup, expected in (
+        (f"<m:sSubSup>{t('x')}{t('1', 'sub')}{t('2', 'sup')}</m:sSubSup>", "x_1^2"),
+        (f"<m:f>{t('a+b', 'num')}{t('2', 'den')}</m:f>", "(a+b)/2"),
+        (f"<m:rad>{t('3', 'deg')}{t('x+1')}</m:rad>", "^3√(x+1)"), (f"<m:rad><m:deg/>{t('x')}</m:rad>", "√x"),
+        (f"<m:nary><m:naryPr><m:chr m:val='∑'/></m:naryPr>{t('i=1', 'sub')}{t('n', 'sup')}{t('i')}</m:nary>",
+         "∑_(i=1)^n i"),
+        (f"<m:sSup><m:e><m:d>{t('a+b')}</m:d></m:e>{t('2', 'sup')}</m:sSup>", "(a+b)^2"),
+        (f"<m:m><m:mr>{t('1')}{t('0')}</m:mr><m:mr>{t('0')}{t('1')}</m:mr></m:m>", "1 0; 0 1"),
+        (f"<m:func>{t('sin', 'fName')}{t('x')}</m:func>", "sin x"),
+    ):
+        body = f"<w:p>{run('So ')}<m:oMath>{markup}</m:oMath>{run(' it is.')}</w:p>"
+        assert text(tmp_path, body) == f"So {expected} it is."
+
+
+def test_raised_by_a_style_and_lowered(tmp_path: Path) -> None:
+    styles = part("styles", "<w:style w:styleId='Up'><w:rPr><w:vertAlign w:val='superscript'/></w:rPr></w:style>")
+    low = "<w:vertAlign w:val='subscript'/>"
+    up = "<w:rStyle w:val='Up'/>"
+    body = (f"<w:p>{run('mc')}{run('2', up)}{run(' of told')}{run('7', up)}{run(' with x')}{run('1', low)}{run(', H')}"
+            f"{run('2', low)}{run('O')}</w:p>")
+    assert text(tmp_path, body, {"styles.xml": styles}) == "mc^2 of told^7 with x_1, H2O"
+
+
+def test_code_keeps_its_lines_and_indentation(tmp_path: Path) -> None:
+    named = part("styles", "<w:style w:styleId='S'><w:name w:val='Source Code'/></w:style>")
+    lines = ["def keeper(x):", "    if x:", "", "\treturn  x * 2"]
+    expected = "Example:\n\ndef keeper(x):\n    if x:\n\n    return  x * 2\n\nEnd."
+    for properties, font in (("<w:pPr><w:pStyle w:val='S'/></w:pPr>", ""),
+                             ("", "<w:rFonts w:ascii='Courier New'/>")):
+        code = "".join(f"<w:p>{properties}{run(line, font) if line else ''}</w:p>" for line in lines)
+        code = code.replace("\t", "</w:t><w:tab/><w:t xml:space='preserve'>")
+        assert text(tmp_path, paragraph("Example:") + code + paragraph("End."), {"styles.xml": named}) == expected
+    broken = run(lines[0]) + "<w:r><w:br/></w:r>" + run(lines[1]) + "<w:r><w:br/></w:r>" + run("        return 1")
+    body = f"<w:p><w:pPr><w:pStyle w:val='S'/></w:pPr>{broken}</w:p>"  # as pandoc writes it
+    assert text(tmp_path, body, {"styles.xml": named}) == "def keeper(x):\n    if x:\n        return 1"
+    courier = "<w:rFonts w:ascii='Courier'/>"
+    typed = part("styles", f"<w:style w:styleId='N'><w:name w:val='Normal'/><w:rPr>{courier}</w:rPr></w:style>")
+    prose = "".join(f"<w:p>{run(words, courier)}</w:p>" for words in ("One.", "Two."))
+    assert text(tmp_path, prose, {"styles.xml": typed}) == "One.\n\nTwo."  # all of it as by a typewriter

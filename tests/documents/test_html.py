@@ -8,7 +8,7 @@ import pytest
 
 from tests.documents import hostile
 from triforce_core.documents import Document, read_document
-from triforce_core.documents.readers.flow import raised_text
+from triforce_core.documents.readers.flow import lowered_text, raised_text
 
 
 def read(folder: Path, markup: str) -> Document:
@@ -90,16 +90,18 @@ def test_links_that_are_no_notes_stay(tmp_path: Path) -> None:
     ("30", "is 2", "^30"), ("-3", "10", "^-3"), ("n+1", "x", "^(n+1)"), ("2", "12 km", "^2"), ("2", "(a+b)", "^2"),
     ("2", "E=mc", "^2"),
     ("st", "the 1", None), ("th", "19", None), ("4", "the whale", ""), ("4", "ends.", ""), ("*", "whale", ""),
-    ("TM", "Word", None), ("er", "le 1", None), ("2", "", None), ("1, 2", "told.", ""),
+    ("TM", "Word", None), ("er", "le 1", None), ("2", "", None), ("1, 2", "told.", ""), ("5", "the whale", "^5"),
+    ("1, 3", "told.", "^(1, 3)"), ("2+", "Ca", "^2+"), ("-", "Cl", "^-"), ("2", "mc", ""), ("3", "cos", "^3"),
+    ("14", "(", None), ("†", "whale", None), ("-5", "10", "^-5"), ("-1", "a s", "^-1"),
 ])
 def test_raised_figures(raised: str, tail: str, added: str | None) -> None:
-    assert raised_text(raised, tail) == added
+    assert raised_text(raised, tail, {"1", "2", "4", "*"}) == added
 
 
 def test_powers_and_marks_in_a_page(tmp_path: Path) -> None:
     assert text(tmp_path, "<p>2<sup>30</sup> bytes, the 1<sup>st</sup> of 5 m<sup>2</sup>, told<sup>7</sup> . "
                           "H<sub>2</sub>O") == (
-        "2^30 bytes, the 1st of 5 m^2, told. H2O")
+        "2^30 bytes, the 1st of 5 m^2, told^7 . H2O")
     assert text(tmp_path, "<math><msup><mi>x</mi><mn>2</mn></msup><mo>=</mo><mfrac><mrow><mi>a</mi><mo>+</mo><mi>b</mi>"
                           "</mrow><mn>2</mn></mfrac><annotation>x^{2}</annotation></math>") == "x^2=(a+b)/2"
 
@@ -144,3 +146,29 @@ def test_code_keeps_its_indentation_through_the_reader(tmp_path: Path, name: str
     page = "<html><body><p>Some   prose.</p><pre>if x:\n    return  1</pre></body></html>"
     (tmp_path / name).write_bytes(hostile.epub({"c.xhtml": page}) if name == "a.epub" else page.encode())
     assert read_document(tmp_path / name).pages[0].text == "Some prose.\n\nif x:\n    return  1"
+
+
+@pytest.mark.parametrize(("lowered", "tail", "added"), [
+    ("2", "H", None), ("4", "SO", None), ("2", "Ca(OH)", None), ("1", "x", "_1"), ("2", "log", "_2"),
+    ("i,j", "a", "_(i,j)"), ("2", "1011", "_2"), ("max", "v", "_max"), ("2", "", None), ("small print of a", "x", None),
+])
+def test_lowered_figures(lowered: str, tail: str, added: str | None) -> None:
+    assert lowered_text(lowered, tail) == added
+
+
+@pytest.mark.parametrize(("markup", "expected"), [
+    ("<p>E = mc<sup>2</sup> and chi<sup>2</sup>, 10<sup>-5</sup> g, <sup>14</sup>C</p>",
+     "E = mc^2 and chi^2, 10^-5 g, 14C"),
+    ("<p>So it was.<sup>2</sup> Then.<sup>3</sup></p><p><sup>2</sup> See it.</p>", "So it was. Then.^3\n\n2 See it."),
+    ("<p>It was.<sup>1,2</sup> Then.<sup>3</sup></p><h2>References</h2><ol><li>A<li>B</ol>",
+     "It was. Then.^3\n\nReferences\n\n1. A\n2. B"),
+    ("<p>a<span class=sup>2</span> b<span style='vertical-align: sub'>3</span> log<sub>2</sub> 8</p>",
+     "a^2 b_3 log_2 8"),
+    ("<math><msubsup><mi>x</mi><mn>1</mn><mn>2</mn></msubsup><mo>+</mo><msqrt><mi>x</mi></msqrt><mo>+</mo><mroot><mi>x</mi>"
+     "<mn>3</mn></mroot></math>", "x_1^2+√(x)+^3√x"),
+    ("<math><msup><mrow><mo>(</mo><mi>a</mi><mo>+</mo><mi>b</mi><mo>)</mo></mrow><mn>2</mn></msup><mtable><mtr><mtd>1</mtd>"
+     "<mtd>0</mtd></mtr><mtr><mtd>0</mtd><mtd>1</mtd></mtr></mtable></math>", "(a+b)^21 0; 0 1"),
+])
+def test_raised_and_lowered_figures_are_kept_unless_a_note_has_their_mark(
+        tmp_path: Path, markup: str, expected: str) -> None:
+    assert text(tmp_path, markup) == expected

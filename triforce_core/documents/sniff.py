@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 import zipfile
+import zlib
 from pathlib import Path
 
 from ..errors import DamagedDocumentError, EncryptedDocumentError, UnknownFormatError
@@ -46,6 +47,8 @@ _TEXT_KINDS = (
     dict.fromkeys((".md", ".markdown", ".mdown"), "markdown") | dict.fromkeys((".rst", ".rest"), "rst")
     | dict.fromkeys((".html", ".htm", ".xhtml"), "html")
 )  # fmt: skip
+_TYPES = "[Content_Types].xml"
+_MAIN_PART = re.compile(rb"(?:wordprocessingml|ms-word)\.\w+(?:\.\w+)?\.?main\+xml")
 _SIGNED = {".pdf": "PDF", ".docx": "DOCX", ".epub": "EPUB"}
 
 
@@ -115,6 +118,7 @@ def _zipped(source: Source, suffix: str) -> str:
     try:
         with open_zip(source) as archive:
             names = set(archive.namelist())
+            word = _TYPES in names and _MAIN_PART.search(_start(archive, _TYPES)) is not None
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as problem:
         kind = _SIGNED.get(suffix, "zip")
         raise DamagedDocumentError(
@@ -123,7 +127,7 @@ def _zipped(source: Source, suffix: str) -> str:
         ) from problem
     if "META-INF/container.xml" in names:
         return "epub"
-    if "word/document.xml" in names:
+    if word or "word/document.xml" in names:
         return "docx"
     if suffix in (".docx", ".epub"):
         raise DamagedDocumentError(f"{name} is a zip file without a document in it", remedy="Get the file again.")
@@ -133,3 +137,12 @@ def _zipped(source: Source, suffix: str) -> str:
     what = "an OpenDocument file" if "content.xml" in names else "a zip archive"
     remedy = "Export it as PDF or DOCX." if "content.xml" in names else "Unpack it and open the document inside."
     raise UnknownFormatError(f"{name} is {what}", allowed=FORMATS, remedy=remedy)
+
+
+def _start(archive: zipfile.ZipFile, name: str) -> bytes:
+    """Return the first bytes of a part; b"" where it cannot be unpacked, which the reader says more clearly."""
+    try:
+        with archive.open(name) as part:
+            return part.read(_HEAD)
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError):
+        return b""

@@ -18,14 +18,15 @@ from justhtml.dom import Node
 from ...errors import DamagedDocumentError, UnknownFormatError
 from ..sections import placed, split_sections
 from .archive import GuardedZip, parse_xml, resolve
-from .docx_styles import OFF, Numbering, Style, Styles, is_on, value
+from .docx_formulas import formula
+from .docx_styles import OFF, Numbering, Style, Styles, is_fixed, is_on, value
 from .html import HtmlText, decode_html
 from .html_tree import Builder, numeral, parse, text_of
 from .plain_text import numbered
 from .source import Raw, Source
 
 _BREAK = "\f"
-_RELATIONS = "word/_rels/document.xml.rels"
+_MAIN = "word/document.xml"  # so named by nearly all programs
 _DECIMAL_ENDNOTES = re.compile(rb"<w:endnotePr>.{0,300}?<w:numFmt w:val=[\"']decimal[\"']", re.DOTALL)
 _LONGEST_REPEATED = 80  # characters of a cell that spans rows: short ones stand in each of them
 _ANY_LIST = "?"
@@ -39,8 +40,10 @@ _GREEK = dict(zip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ",
 _SYMBOLS = {0xA3: "≤", 0xA5: "∞", 0xAE: "→", 0xB0: "°", 0xB1: "±", 0xB3: "≥", 0xB4: "×", 0xB7: "•", 0xB8: "÷",
             0xB9: "≠", 0xBB: "≈", 0xDE: "⇒", 0xE5: "∑", 0xD6: "√"}
 _DINGBATS = {0x6F: "☐", 0xA8: "☐", 0x78: "☒", 0xFD: "☒", 0xFE: "☑", 0xFC: "✓", 0xE0: "→"}
-# Elements that stand for characters; the last three belong to formulas.
-_CHARACTERS = {"tab": " ", "ptab": " ", "noBreakHyphen": "-", "sup": "^", "sub": "_", "den": "/"}
+_CHARACTERS = {"tab": "\t", "ptab": "\t", "noBreakHyphen": "-"}  # elements that stand for them
+_SCRIPTS = {"superscript": "sup", "subscript": "sub"}
+_LONGEST_CODE = 200  # characters of a line that nothing but its font says to be code
+_INDENT = " " * 4  # a tab in code
 _PICTURES = frozenset("blip imagedata chart relIds".split())
 # Properties are looked up where they are needed; text that was moved stands where it was moved to.
 _UNREAD = frozenset("pPr rPr trPr tcPr tblPr sectPr moveFrom".split())
@@ -49,7 +52,7 @@ _UNREAD = frozenset("pPr rPr trPr tcPr tblPr sectPr moveFrom".split())
 def read_docx(source: Source) -> Raw:
     archive = GuardedZip(source)
     title = archive.xml_if_any("docProps/core.xml").findtext("title") or ""
-    raw = Raw("docx", "docx-3", title.strip(), [], laid_out=True)
+    raw = Raw("docx", "docx-4", title.strip(), [], laid_out=True)
     page = HtmlText(_Package(archive, source, raw).tree())
     raw.unread.add(page.unread)
     text = page.text()
@@ -71,23 +74,36 @@ class _Package:
 
     def __init__(self, archive: GuardedZip, source: Source, raw: Raw, nested: bool = False) -> None:
         self._archive, self._source, self._raw, self._nested = archive, source, raw, nested
-        self._links: dict[str, tuple[str, str]] = {}  # id -> kind of what it leads to, name of the part
-        for link in archive.xml_if_any(_RELATIONS).iter("Relationship"):
+        self._main = next((name for kind, name in self._relations("").values()
+                           if kind == "officeDocument" and name in archive.names), _MAIN)
+        self._links = self._relations(self._main)
+        self._styles = Styles(self._part("styles"))
+        self._numbering = Numbering(self._part("numbering"))
+
+    def _relations(self, name: str) -> dict[str, tuple[str, str]]:
+        """Return what a part ("": the file as a whole) leads to: by id, the kind and the name of the other part."""
+        folder, file = posixpath.split(name)
+        found: dict[str, tuple[str, str]] = {}
+        for link in self._archive.xml_if_any(posixpath.join(folder, "_rels", f"{file}.rels")).iter("Relationship"):
             if link.get("TargetMode") != "External":
                 target = link.get("Target", "")
-                part = resolve("", target.lstrip("/")) if target.startswith("/") else resolve("word", target)
-                self._links[link.get("Id", "")] = (posixpath.basename(link.get("Type", "")), part)
-        self._styles = Styles(archive.xml_if_any("word/styles.xml"))
-        self._numbering = Numbering(archive.xml_if_any("word/numbering.xml"))
+                part = resolve("" if target.startswith("/") else folder, target.lstrip("/"))
+                found[link.get("Id", "")] = (posixpath.basename(link.get("Type", "")), part)
+        return found
+
+    def _part(self, kind: str) -> Element:
+        """Return the only part of a kind, where programs put it if nothing names it; an empty element for none."""
+        folder = posixpath.dirname(self._main)
+        return self._archive.xml_if_any(next(iter(self._parts(kind)), posixpath.join(folder, f"{kind}.xml")))
 
     def tree(self) -> Node:
         """Return the main text, with page headers before it and endnotes and page footers behind."""
-        data = self._archive.read("word/document.xml")
+        data = self._archive.read(self._main)
         writer = self._writer(self._embedded)
         writer.has_pages = not self._nested
         for kind, notes in writer.notes.items():
             notes.update(self._notes(kind))
-        settings = self._archive.xml_if_any("word/settings.xml").iter("endnotePr")
+        settings = self._part("settings").iter("endnotePr")
         writer.roman_endnotes = not (_DECIMAL_ENDNOTES.search(data)
                                      or any(value(each, "numFmt") == "decimal" for each in settings))
         parse_xml(data, self._source, block=writer.write)
@@ -180,16 +196,34 @@ class _Package:
         return plain.root
 
 
+def _is_typed(paragraph: Element, styles: Styles) -> bool:
+    """Return whether all words of a short paragraph are set in a font of fixed pitch, and other paragraphs are not."""
+    size = 0
+    for run in () if styles.typed else paragraph.iter("r"):
+        words = sum(len(text.text or "") for text in run.findall("t"))
+        if words and not _font_is_fixed(run, styles):
+            return False
+        size += words
+    return 0 < size <= _LONGEST_CODE
+
+
+def _font_is_fixed(run: Element, styles: Styles) -> bool:
+    font = run.find("rPr/rFonts")
+    return is_fixed(font) if font is not None else styles.resolved(value(run, "rPr/rStyle")).fixed
+
+
 def _solid(node: Node) -> str:
     return "".join(filter(str.isalnum, text_of(node, _ALL) or "")).lower()
 
 
 @dataclass
 class _Paragraph:
-    """One that is open. style: its style's, with its own properties; node: its element, from its first words on."""
+    """One that is open. style: its style's, with its own properties; node: its element, from its first words on;
+    runs_on: the mark at its end was deleted, so that the next goes on with it."""
 
     style: Style = field(default_factory=Style)
     drop_cap: bool = False
+    runs_on: bool = False
     node: Node | None = None
 
 
@@ -211,7 +245,9 @@ class _Writer:
         self.endnotes: list[Node] = []
         self.has_pages, self.roman_endnotes = False, True
         self._styles, self._numbering, self._unread, self._embedded = styles, numbering, raw.unread, embedded
-        self._raised = self._hidden = False  # the current run
+        self._script, self._hidden = "", False  # the current run: "sup", "sub" or ""
+        self._run_on: _Paragraph | None = None  # whose end was deleted
+        self._unmarked: Node | None = None  # a note whose mark follows as text
         self._written_since_break = False  # text after the last page break: Word marks one break twice
         self._drop_cap: Node | None = None  # the paragraph that goes on behind its large first letter
         self._got = 0  # words and pictures so far
@@ -245,6 +281,12 @@ class _Writer:
     def _paragraph(self, element: Element) -> None:
         properties = element.find("pPr")
         paragraph = _Paragraph() if properties is None else self._opened(properties)
+        if not paragraph.style.code and _is_typed(element, self._styles):
+            paragraph.style = replace(paragraph.style, code=True)
+        if self._run_on is not None and self._run_on.node is not None:
+            paragraph = replace(self._run_on, runs_on=paragraph.runs_on)
+            self.tree.here = self._run_on.node
+        self._run_on = paragraph if paragraph.runs_on else None
         self._paragraphs.append(paragraph)
         if properties is not None and is_on(properties, "pageBreakBefore"):
             self._rendered_break(element)
@@ -256,6 +298,8 @@ class _Writer:
                 self.tree.close("ul")
             if paragraph.drop_cap:
                 self._drop_cap = paragraph.node
+        elif (last := self._last()) is not None and last.name == "pre":
+            (last.children or [])[-1].data += "\n"
         self._put_behind()
 
     def _opened(self, properties: Element) -> _Paragraph:
@@ -267,7 +311,8 @@ class _Writer:
             number, depth = value(item, "numId"), value(item, "ilvl")
             style = replace(style, list="" if number == "0" else number or style.list or _ANY_LIST,
                             depth=int(depth) if depth in _LEVELS else style.depth)
-        return _Paragraph(style, value(properties, "framePr", "dropCap") in ("drop", "margin"))
+        return _Paragraph(style, value(properties, "framePr", "dropCap") in ("drop", "margin"),
+                          any(properties.find(f"rPr/{tag}") is not None for tag in ("del", "moveFrom")))
 
     def _put_behind(self) -> None:
         """Write what the paragraph or table just read had beside it: text boxes, then notes."""
@@ -277,16 +322,19 @@ class _Writer:
             self._behind = []
 
     def _run(self, element: Element) -> None:
-        outer = self._raised, self._hidden
-        self._raised, self._hidden = False, bool(self._paragraphs) and self._paragraphs[-1].style.hidden
+        outer = self._script, self._hidden
+        self._script, self._hidden = "", bool(self._paragraphs) and self._paragraphs[-1].style.hidden
         for properties in element.findall("rPr"):
-            if (style := value(properties, "rStyle")) and self._styles.resolved(style).hidden:
-                self._hidden = True
+            if style := value(properties, "rStyle"):
+                resolved = self._styles.resolved(style)
+                self._hidden = self._hidden or resolved.hidden
+                self._script = _SCRIPTS.get(resolved.script, "")
             if properties.find("vanish") is not None:  # also one that is switched off
                 self._hidden = is_on(properties, "vanish")
-            self._raised = self._raised or value(properties, "vertAlign") == "superscript"
+            if script := value(properties, "vertAlign"):
+                self._script = _SCRIPTS.get(script, "")
         self.children(element)
-        self._raised, self._hidden = outer
+        self._script, self._hidden = outer
 
     def _text(self, element: Element) -> None:
         self._put(element.text or "")
@@ -297,17 +345,26 @@ class _Writer:
         if self._hidden:
             self._unread.hidden += len(data.split())
             return
+        if self._unmarked is not None:
+            self._unmarked.attrs = {**(self._unmarked.attrs or {}), "data-mark": data.strip() or "*"}
+            self._unmarked = None
+            return
         self._got += bool(data.strip())
-        if data.strip() or self._raised:
+        code = bool(self._paragraphs) and self._paragraphs[-1].style.code
+        if data.strip() or self._script or code:
             self._begin()
             self._written_since_break = True
-        last = (self.tree.here.children or [None])[-1]
-        if not self._raised:
-            self.tree.text(data.replace(_BREAK, " "))
-        elif last is not None and last.name == "sup":  # one number in several runs
-            last.children[0].data += data
+        last = self._last()
+        if not self._script:
+            self.tree.text(data.replace(_BREAK, " ").replace("\t", _INDENT if code else " "))
+        elif last is not None and last.name == self._script:  # one number in several runs
+            (last.children or [])[0].data += data
         else:
-            self.tree.element("sup", data)
+            self.tree.element(self._script, data)
+
+    def _last(self) -> Node | None:
+        """Return what was written last in the open element."""
+        return (self.tree.here.children or [None])[-1]
 
     def _begin(self) -> None:
         """Open the paragraph's element before its first words: now it is known what it is."""
@@ -316,9 +373,15 @@ class _Writer:
         paragraph = self._paragraphs[-1]
         style = paragraph.style
         mark = self._numbering.mark(style.list, style.depth) if style.list else ""
-        before = (self.tree.here.children or [None])[-1]
+        before = self._last()
         if self._drop_cap is not None:
             self.tree.here, self._drop_cap = self._drop_cap, None
+        elif style.code and style.level is None and not style.list:
+            if before is not None and before.name == "pre":
+                self.tree.here = before
+                self.tree.text("\n")
+            else:
+                self.tree.open("pre")
         elif style.level is not None:
             self.tree.open("p", {"role": "heading", "aria-level": str(style.level + 1)})
             self.tree.text(f"{mark} " if mark else "")
@@ -331,6 +394,25 @@ class _Writer:
         else:
             self.tree.open("p")
         paragraph.node = self.tree.here
+
+    # -- formulas and readings
+
+    def _formula(self, element: Element) -> None:
+        if self._hidden:
+            return
+        self._begin()
+        self._got += 1
+        self._written_since_break = True
+        self.tree.graft(formula(element))
+
+    def _ruby(self, element: Element) -> None:
+        for base in element.findall("rubyBase"):
+            self.children(base)
+        self.tree.open("rt")
+        reading = self.tree.here
+        for found in element.findall("rt"):
+            self.children(found)
+        self.tree.here = reading.parent or self.tree.root
 
     # -- breaks and symbols
 
@@ -375,6 +457,7 @@ class _Writer:
             mark = numeral(self._numbers[kind], form)
         note = self.notes[kind].pop(element.get("id", ""), None)
         if note is not None:
+            self._unmarked = note if mark == "*" else None
             note.attrs = {"role": "doc-footnote", "data-mark": mark}
             (self._behind if kind == "footnote" else self.endnotes).append(note)
 
@@ -390,10 +473,11 @@ class _Writer:
 
     def _box(self, element: Element) -> None:
         outer, self.tree = self.tree, Builder()
-        self._hidden = self._raised = False
+        self._hidden, self._script, self._run_on = False, "", None
         self._boxes += 1
         self.children(element)
         self._boxes -= 1
+        self._run_on = None
         self._behind.append(self.tree.root)
         self.tree, self._drop_cap = outer, None
 
@@ -407,7 +491,7 @@ class _Writer:
     def _table(self, element: Element) -> None:
         self.tree.open("table")
         self._tables.append(_Table())
-        self._drop_cap = None
+        self._drop_cap = self._run_on = None
         self.children(element)
         self._tables.pop()
         self.tree.close("table")
@@ -428,7 +512,7 @@ class _Writer:
         self.tree.open("td", {"colspan": str(columns)})
         cell = self.tree.here
         self.children(element)
-        self.tree.here = cell
+        self.tree.here, self._run_on = cell, None
         if self._tables:
             table = self._tables[-1]
             if merge is not None:
@@ -451,5 +535,6 @@ _WRITE: dict[str, Callable[[_Writer, Element], None]] = {
     "cr": _Writer._line_break, "lastRenderedPageBreak": _Writer._rendered_break, "sym": _Writer._symbol,
     "footnoteReference": _Writer._note, "endnoteReference": _Writer._note, "del": _Writer._deletion,
     "AlternateContent": _Writer._alternatives, "txbxContent": _Writer._box, "altChunk": _Writer._embed,
-    "tbl": _Writer._table, "tr": _Writer._row, "tc": _Writer._cell,
+    "tbl": _Writer._table, "tr": _Writer._row, "tc": _Writer._cell, "ruby": _Writer._ruby,
+    "oMath": _Writer._formula,
 }  # fmt: skip

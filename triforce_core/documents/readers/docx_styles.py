@@ -12,6 +12,10 @@ from .html_tree import numeral
 _HEADING_ID = re.compile(r"[Hh]eading\s?([1-6])")  # where a file has no styles.xml
 _HEADING_NAME = re.compile(r"heading ([1-9])", re.IGNORECASE)  # so named in every language; the ids are translated
 OFF = ("0", "false", "off", "none")
+_CODE_NAME = re.compile(r"(?:source |program )?code(?: block| listing| text)?|source|(?:html )?preformatted(?: text)?"
+                        r"|listing|macro(?: text)?|verbatim", re.IGNORECASE)
+_FIXED = re.compile(r"courier|consol|mono|menlo|typewriter|fixed|inconsolata|terminal|source code",
+                    re.IGNORECASE)
 _DEEPEST = 20  # styles based on one another
 _PLACE = re.compile(r"%([1-9])")
 
@@ -35,12 +39,16 @@ def _number(text: str) -> int:
 @dataclass(frozen=True)
 class Style:
     """level: of a heading, from 1; 0 for the document's title; None for other paragraphs. list: the id of the list that
-    a paragraph is an item of, "" for none; depth: in that list, from 0."""
+    a paragraph is an item of, "" for none; depth: in that list, from 0. code: its lines stay as they are; fixed: its
+    font has one pitch; script: how it is raised or lowered ("superscript")."""
 
     level: int | None = None
     hidden: bool = False
     list: str = ""
     depth: int = 0
+    code: bool = False
+    fixed: bool = False
+    script: str = ""
 
 
 class Styles:
@@ -49,6 +57,10 @@ class Styles:
     def __init__(self, root: Element) -> None:
         self._elements = {style.get("styleId", ""): style for style in root.iter("style")}
         self._resolved: dict[str, Style] = {}
+        ordinary = [style for style in root.iter("style") if value(style, "name").lower() == "normal"]
+        fonts = [found for place in (*ordinary, root.find("docDefaults/rPrDefault"))
+                 if place is not None and (found := place.find("rPr/rFonts")) is not None]
+        self.typed = bool(fonts) and is_fixed(fonts[0])  # all of the document, as by a typewriter
 
     def resolved(self, key: str) -> Style:
         """Return a style with what it takes over from those that it is based on."""
@@ -66,8 +78,17 @@ class Styles:
             key = value(chain[-1], "basedOn")
         hidden = any(is_on(style, "rPr/vanish") for style in chain)
         listed = next((style for style in chain if value(style, "pPr/numPr/numId")), Element(""))
+        fonts = [font for style in chain if (font := style.find("rPr/rFonts")) is not None]
+        script = next(filter(None, (value(style, "rPr/vertAlign") for style in chain)), "")
         return Style(_level(chain), hidden, value(listed, "pPr/numPr/numId"),
-                     min(_number(value(listed, "pPr/numPr/ilvl")), 8))
+                     min(_number(value(listed, "pPr/numPr/ilvl")), 8),
+                     any(_CODE_NAME.fullmatch(value(style, "name")) for style in chain if not self.typed),
+                     bool(fonts) and is_fixed(fonts[0]), script)
+
+
+def is_fixed(font: Element) -> bool:
+    """Return whether a font (w:rFonts) is of fixed pitch, by its name."""
+    return _FIXED.search(font.get("ascii") or font.get("hAnsi") or "") is not None
 
 
 def _level(chain: Sequence[Element]) -> int | None:

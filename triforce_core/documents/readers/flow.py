@@ -4,6 +4,7 @@ table as lines of it; and what raised figures mean in it."""
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 from dataclasses import dataclass, field
 
 _GAPS = ("", " ", "\n", "\n\n")
@@ -13,11 +14,18 @@ _CLOSING = (".", ",", ";", ":", "!", "?", ")", "]", "’", "”")
 _LONGEST_CELL = 2_000  # characters; a longer one is a part of the page, not of a row
 _LONGEST_REPEATED = 80  # of a cell that spans rows: short ones stand in each of them
 _MOST_SPANNED = 50
-# A number, a bracket, a letter or a unit has a power; a word or the end of a sentence has a note.
-_BASE = re.compile(r"(?:\d|[)\]}]|[=+*/×·<>(][^\W\d_]{1,3}|(?<![^\W\d_])(?:[^\W\d_]|km|cm|mm|nm|ft|sec|kg|yd))\Z")
+# A number, a bracket, a letter or a unit has a power; a word or the end of a sentence may have a note.
+_BASE = re.compile(r"(?:\d|[)\]}]|[=+*/×·<>(]\s?[^\W\d_]{1,3}|(?<![^\W\d_])(?:[^\W\d_]|km|cm|mm|nm|ft|sec|kg|yd))\Z")
+# Chemists write the number of atoms on the line: H2O, Ca(OH)2.
+_ATOM = ("(?:H|He|Li|Be|B|C|N|O|F|Ne|Na|Mg|Al|Si|P|S|Cl|Ar|K|Ca|Ti|Cr|Mn|Fe|Co|Ni|Cu|Zn|As|Se|Br|Ag|Sn|I|Xe|Ba|Pt|Au|"
+         "Hg|Pb|U)")
+_ATOMS = re.compile(rf"(?:(?<![a-z]){_ATOM}|\((?:{_ATOM}\d*)+\))\Z")
 _ORDINAL = re.compile(r"st|nd|rd|th|d|er|re|e|o|a|me|mes|ère|ème|lle|c|º|ª|tm|sm|\(?r\)?|™|®", re.IGNORECASE)
-_POWER = re.compile(r"[-−–+]?[\w./*·+−-]{1,12}")
-_MARK = re.compile(r"[\[(]?\s*(?:\d{1,4}(?:\s*[,–-]\s*\d{1,4})*|[*†‡§¶]{1,3})\s*[\])]?")
+_SCRIPT = re.compile(r"[-−–+]?[^\W_][\w./*·+−–,-]{0,11}|[-−–+]")
+_FIGURES = re.compile(r"\d{1,4}(?:\s*[,–-]\s*\d{1,4})*")
+_FIGURE = re.compile(r"\d+")
+_SYMBOLS = re.compile(r"[*†‡§¶]{1,3}")
+
 
 
 class Flow:
@@ -150,12 +158,27 @@ def _line_numbers(cell: Flow) -> bool:
     return len(numbers) > 1 and numbers == list(range(numbers[0], numbers[0] + len(cell.text().split())))
 
 
-def raised_text(text: str, tail: str) -> str | None:
-    """Return what to add behind ``tail``, the last characters before: "^30" for a power, "" for a note's mark; None:
-    the words as they are ("1st")."""
-    if not text or not tail:
+def raised_text(text: str, tail: str, marks: Set[str]) -> str | None:
+    """Return what to add behind ``tail``, the last characters before: "^30" for a power, "" for the mark of a note;
+    None: the words as they are ("1st"). marks: of the document's notes."""
+    if not tail or not (tail[-1].isalnum() or tail[-1] in ")]}'’”\".,;:!?°%"):
         return None
     base = _BASE.search(tail)
-    if base and _POWER.fullmatch(text) and not _ORDINAL.fullmatch(text):
-        return f"^{text}" if text.lstrip("-−–+").isalnum() else f"^({text})"
-    return "" if not base and _MARK.fullmatch(text) else None
+    figures = _FIGURES.fullmatch(text)
+    if (figures or _SYMBOLS.fullmatch(text)) and not base and set(_FIGURE.findall(text) or [text]) <= marks:
+        return ""
+    if figures or (_SCRIPT.fullmatch(text) and not _ORDINAL.fullmatch(text)
+                   and (base or any(map(str.isdigit, text)) or not text[0].isalpha())):
+        return _script("^", text)
+    return None
+
+
+def lowered_text(text: str, tail: str) -> str | None:
+    """Return "_2" for an index; None: the words as they are ("H2O")."""
+    if not tail or not (tail[-1].isalnum() or tail[-1] in ")]}") or not _SCRIPT.fullmatch(text):
+        return None
+    return None if text.isdigit() and _ATOMS.search(tail) else _script("_", text)
+
+
+def _script(sign: str, text: str) -> str:
+    return f"{sign}{text}" if text.strip("-−–+").isalnum() or len(text) == 1 else f"{sign}({text})"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import islice
+from functools import cached_property
 
 from justhtml.dom import Node
 
 from ..sections import placed, split_sections
 from .encodings import declared_in, decode_file, decode_text
-from .flow import LINE, PARAGRAPH, Flow, Table, raised_text
+from .flow import LINE, PARAGRAPH, Flow, Table, lowered_text, raised_text
 from .html_notes import Links, classes, find_notes, kinds
 from .html_tree import attribute, below, breaks_off_in_script, parse, text_of, words_in
 from .plain_text import numbered
@@ -38,7 +38,16 @@ _ANY_MARK = re.compile(r"[\[(]([\w*†‡§¶]{1,5})[\])][.:]?\s*|(\d{1,3}(?=[.:
 _LEFT_OF_MARK = re.compile(r"\A(?:[\s^↑.:]|\[\s*\]|\(\s*\))+")  # of a note, where its link back stood
 _BACK = re.compile("(?<!\\s)\\s*+[\u21a9\u2191\u2934]\ufe0e?\ufe0f?\\Z")  # an arrow from a note back to its mark
 _SMALL = 40  # nodes
-_FORMULAS = {"msup": "^", "msub": "_", "mfrac": "/"}
+# What stands before each part of a formula's element; the last one also before those that follow.
+_FORMULAS = {
+    "msup": ("", "^"), "msub": ("", "_"), "msubsup": ("", "_", "^"), "munder": ("", "_"), "munderover": ("", "_", "^"),
+    "mpre": ("_", "^", ""), "mfrac": ("", "/"), "mroot": ("^", "√"), "mtr": ("", " "),
+    "mtable": ("", "; "),
+}  # fmt: skip
+_NUMBER = re.compile(r"[-−–+]?\d[\d.,]*")
+_SUPER = re.compile(r"vertical-align\s*:\s*(super|sub)\b", re.IGNORECASE)
+_SCRIPTS = {"super": "sup", "sup": "sup", "superscript": "sup", "sub": "sub", "subscript": "sub"}
+_REFERENCES = re.compile(r"(?:foot|end)?notes?|references|bibliography|works cited", re.IGNORECASE)
 _INVISIBLE_OPERATORS = dict.fromkeys(range(0x2061, 0x2065))
 
 
@@ -51,6 +60,7 @@ class HtmlText:
         self.title, self.language = "", ""
         self.headings: list[tuple[str, int]] = []  # words, level
         self.unread = Unread()
+        self._root = root
         self._notes = find_notes(root, Links() if links is None else links, file)
         self._flows = [Flow()]
         self._tables: list[Table] = []
@@ -85,8 +95,8 @@ class HtmlText:
             elif node.name == "#text":
                 data = str(node.data)
                 self._flow.words(data if data.isascii() else data.translate(_INVISIBLE_OPERATORS))
-            elif node.name == "sup" and (raised := self._raised(node)) is not None:
-                self._flow.words(raised)
+            elif (script := _script_of(node)) and (figures := self._figures(node, script)) is not None:
+                self._flow.words(figures)
             elif not self._skipped(node):
                 self._enter(node)
                 waiting.append((node, False))
@@ -265,8 +275,9 @@ class HtmlText:
             return f"{chr(ord(kind) + numbers[0] - 1)}. "
         return f"{numbers[0]}. "
 
-    def _raised(self, node: Node) -> str | None:
-        """Return what a raised figure adds: a power ("2^30"), "" for a note's mark; None: it is read like any text."""
+    def _figures(self, node: Node, script: str) -> str | None:
+        """Return what a raised or lowered text adds: a power ("2^30"), an index, "" for a note's mark; None: it is read
+        like any text."""
         text = text_of(node, _SMALL)
         if text is None:
             return None
@@ -283,10 +294,34 @@ class HtmlText:
         tail = self._flow.tail()
         if not text or not tail or any(id(inner) in self._notes.back for inner in below(node)):
             return None
-        raised = raised_text(text, tail)
+        if script == "sub":
+            return lowered_text(text, tail)
+        raised = raised_text(text, tail, self._marks)
         if not raised:
             self._flow.dropped = True
         return raised
+
+    @cached_property
+    def _marks(self) -> set[str]:
+        """Return the marks of all notes, and of what only its place says to be one: a paragraph that begins with a
+        raised figure, an item below the heading "References"."""
+        marks = set(self._notes.bodies.values())
+        listed = begins = False
+        count = 0
+        for node in below(self._root):
+            if node.name == "#text":
+                begins = begins and not str(node.data).strip()
+                continue
+            if id(node) in self._notes.bodies or (node.name == "li" and listed):
+                count += 1
+                found = _ANY_MARK.match((text_of(node, _SMALL) or "").lstrip())
+                marks |= {str(count)} if found is None else {str(count), found[1] or found[2]}
+            elif node.name == "sup" and begins:
+                marks.add((text_of(node, _SMALL) or "").strip(" [].)"))
+            elif _level(node):
+                listed, count = _REFERENCES.fullmatch(" ".join((text_of(node, _SMALL) or "").split())) is not None, 0
+            begins = begins or node.name in _BLOCKS or node.name in ("li", "td")
+        return marks
 
     def _end_note(self, node: Node, mark: str) -> None:
         words = _BACK.sub("", self._flows.pop().line())
@@ -327,14 +362,42 @@ class HtmlText:
 def _children(node: Node) -> Sequence[Node | str]:
     """Return what is read of an element's content, in order."""
     children = node.children or ()
-    if node.namespace != "math" or node.name not in _FORMULAS:
+    signs = _FORMULAS.get(node.name)
+    if node.name == "msqrt":
+        return ["√(", *children, ")"]
+    if signs is None:
         return children
     parts = [child for child in children if child.name != "#text"]
+    if node.name == "mroot":  # the index stands behind in the tree, before the root on paper
+        parts.reverse()
     pieces: list[Node | str] = []
     for number, part in enumerate(parts):
-        several = sum(inner.name != "#text" for inner in islice(part.children or (), 2)) > 1
-        pieces += [_FORMULAS[node.name] if number else "", "(" if several else "", part, ")" if several else ""]
+        words = "…" if (found := text_of(part, _SMALL)) is None else found.translate(_INVISIBLE_OPERATORS).strip()
+        whole = node.name in ("mtr", "mtable") or _is_whole(part, words, first=not number)
+        if words:
+            pieces += [signs[min(number, len(signs) - 1)], "" if whole else "(", part, "" if whole else ")"]
     return pieces
+
+
+def _is_whole(part: Node, words: str, first: bool) -> bool:
+    """Return whether a part of a formula needs no brackets. first: it is a base or what is divided."""
+    if words[:1] in "([{" and min(map(words.find, ")]}"), key=lambda at: at < 0) == len(words) - 1:
+        return True
+    while len(inner := [child for child in part.children or () if child.name != "#text"]) == 1:
+        part = inner[0]
+    number = _NUMBER.fullmatch(words) is not None and (words[0].isdigit() or not first)
+    return not inner and (number or words.isalnum() or len(words) == 1)
+
+
+def _script_of(node: Node) -> str:
+    """Return "sup" or "sub" for an element that is raised or lowered, else ""."""
+    if node.name in ("sup", "sub"):
+        return node.name
+    if node.name != "span" or not node.attrs:
+        return ""
+    found = _SUPER.search(attribute(node, "style"))
+    names = [found[1].lower()] if found else classes(node)
+    return next((_SCRIPTS[name] for name in names if name in _SCRIPTS), "")
 
 
 def _level(node: Node) -> int:
@@ -369,7 +432,7 @@ def read_html(source: Source) -> Raw:
         warnings.append(f"{source.name} {SCRIPT_LOST}")
     page = html_text(markup)
     title = page.title or next((words for words, level in page.headings if level < 3), "")
-    return page.raw("html", "html-3", title, warnings)
+    return page.raw("html", "html-4", title, warnings)
 
 
 def tidy(text: str) -> str:

@@ -61,7 +61,7 @@ def read_markdown(source: Source) -> Raw:
     settings, _ = _front_matter(text)
     named = _TITLE.search(settings)
     title = next((words for words, _ in page.headings), named[1].strip("\"' ") if named else "")
-    return page.raw("markdown", "markdown 3", title, warnings, keep_titles=True)
+    return page.raw("markdown", "markdown 4", title, warnings, keep_titles=True)
 
 
 def markdown_tree(text: str) -> Node:
@@ -229,7 +229,7 @@ class _Writer:
         attributes = {key.lower(): one or two or three for key, one, two, three in _ATTRIBUTE.findall(found[3])}
         if not tags.is_one(name, closes, found[3]):
             self.tree.text(tag)
-        elif name in ("a", "sup"):
+        elif name in ("a", "sup", "sub"):
             self.tree.close(name) if closes else self.tree.open(name, attributes)
         elif name == "br":
             self.tree.element("br")

@@ -64,7 +64,7 @@ def text_raw(text: str, warnings: list[str]) -> Raw:
     headings = [heading for _, found in read for heading in found]
     sections = [section for body, found in read for section in split_sections(body, {words for words, _ in found})]
     title = _TITLE.search(text[:_HEAD])
-    return Raw("txt", "text 2", title[1].strip() if title else "", numbered(sections), warnings=warnings,
+    return Raw("txt", "text 3", title[1].strip() if title else "", numbered(sections), warnings=warnings,
                headings=placed(headings, sections), laid_out=True)
 
 

@@ -40,7 +40,7 @@ _LOST = 3  # from this level on, docutils leaves the source of what it could not
 _ELEMENTS = {
     "paragraph": "p", "rubric": "p", "attribution": "p", "caption": "p", "bullet_list": "ul", "list_item": "li",
     "definition_list": "dl", "term": "dt", "definition": "dd", "literal_block": "pre", "doctest_block": "pre",
-    "math_block": "pre", "table": "table", "row": "tr", "entry": "td", "superscript": "sup",
+    "math_block": "pre", "table": "table", "row": "tr", "entry": "td", "superscript": "sup", "subscript": "sub",
 }  # fmt: skip
 _NOTHING = frozenset("comment substitution_definition pending label raw meta footnote_reference".split())
 
@@ -58,9 +58,9 @@ def read_rst(source: Source) -> Raw:
         page = HtmlText(root)
     except (RecursionError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         notices.append("The markup of this file could not be understood: it was read as plain text.")
-        return replace(text_raw(text, notices), kind="rst", reader="rst 2")
+        return replace(text_raw(text, notices), kind="rst", reader="rst 3")
     title = title or next((words for words, _ in page.headings), "")
-    return page.raw("rst", "rst 2", title, notices, keep_titles=True)
+    return page.raw("rst", "rst 3", title, notices, keep_titles=True)
 
 
 def rst_tree(text: str) -> tuple[Node, str]:
