@@ -229,7 +229,7 @@ def test_raised_by_a_style_and_lowered(tmp_path: Path) -> None:
     up = "<w:rStyle w:val='Up'/>"
     body = (f"<w:p>{run('mc')}{run('2', up)}{run(' of told')}{run('7', up)}{run(' with x')}{run('1', low)}{run(', H')}"
             f"{run('2', low)}{run('O')}</w:p>")
-    assert text(tmp_path, body, {"styles.xml": styles}) == "mc^2 of told^7 with x_1, H2O"
+    assert text(tmp_path, body, {"styles.xml": styles}) == "mc^2 of told^7 with x_1, H_2O"
 
 
 def test_code_keeps_its_lines_and_indentation(tmp_path: Path) -> None:

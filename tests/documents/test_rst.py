@@ -24,7 +24,7 @@ def text_of(markup: str) -> str:
      "A link, a ref and subst; |und|"),
     ("pip [#pip]_ and easy [1]_. [CIT]_\n\n.. [#pip] Its\n   note.\n.. [1] One.\n.. [CIT] Cited.",
      "pip and easy. [CIT]\n\n[pip] Its note.\n\n[1] One.\n\n[CIT] Cited."),
-    ("2\\ :sup:`30` and H\\ :sub:`2`\\ O", "2^30 and H2O"),
+    ("2\\ :sup:`30` and H\\ :sub:`2`\\ O", "2^30 and H_2O"),
     ("- one\n  wraps\n- two\n\n#. three\n\n   more\n#. four", "- one wraps\n- two\n\n1. three\n\nmore\n2. four"),
     ("iv) roman", "iv) roman"),
     ("term : kind\n    What it\n    means.", "term : kind\nWhat it means."),

@@ -13,9 +13,14 @@ _FULL = 0.8  # proportional type: a full line may have that share of the usual c
 _FULL_SENTENCE = 0.95  # ... and, where it ends a sentence and the next begins one, this share
 NARROWEST = 28  # no paragraph is set narrower: below it, lines are a list or a table
 ITEM = re.compile(r"(?:[•◦▪‣●○*+·–—-]|o(?=  )|\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,5})[.)])\s")
-_END = re.compile(r"[.!?:;][\"'”’)\]]*\Z")
+_END = re.compile(r"[.!?:;。！？：；][\"'”’)\]」』）]*\Z")
 _HYPHEN = re.compile(r"[^\W\d_]-\Z")
+_TIED = re.compile(r"[^\W_][\u2010\u2011\u2013]\Z|\d-\Z")
 _DIVIDED = re.compile(r"(?<![^\W\d_])([^\W\d_]+)-\n[ \t]*([^\W\d_]+)")
+_WIDE = ("[\u2e80-\u2fff\u3001-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01-\uff65"
+         "\U00020000-\U0003ffff]")
+_UNSPACED = re.compile(_WIDE)  # Han, kana and their marks stand without blanks between them, two columns wide each
+UNSPACED_BREAK = re.compile(rf"(?<={_WIDE})[ \t]*\n\s*(?={_WIDE})")
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _FIRST = re.compile(r"[^\W\d_]+")
 _LAST = re.compile(r"(?<![^\W\d_])[^\W\d_]++-\Z")
@@ -52,12 +57,31 @@ def vocabulary(lines: Iterable[str], divides: bool = False) -> Vocabulary:
     return Vocabulary(counts, joined > hyphenated if joined != hyphenated else divides)
 
 
+def columns(line: str) -> int:
+    """Return how wide a line is, in letters."""
+    return len(line) if line.isascii() else len(line) + len(_UNSPACED.findall(line))
+
+
+def between_lines(last: str, line: str) -> str:
+    """Return what stands between two lines of a paragraph that divide no word: nothing between Han or kana, and behind
+    a dash that has no blank before it ("1899-" / "1902", "long–" / "term")."""
+    unspaced = _UNSPACED.match(last[-1:]) and _UNSPACED.match(line)
+    return "" if unspaced or is_tied(last, line) or last.endswith(("—", "--")) else " "
+
+
+def is_tied(last: str, line: str) -> bool:
+    """Say whether a dash at the end of a line belongs to the first word of the next one."""
+    return _TIED.search(last) is not None and (line[:1].isdigit() if last[-1] == "-" else line[:1].isalnum())
+
+
 def fills(last: str, line: str, width: int) -> bool:
     """Say whether ``last`` ends where it does because the first word of ``line`` had no room there."""
     if _HYPHEN.search(last) and line[0].islower():
         return True
+    if _UNSPACED.match(line):  # it breaks between any two characters
+        return columns(last) + 2 > (_FULL_SENTENCE if _END.search(last) else _FULL) * width
     share = _FULL_SENTENCE if _END.search(last) and not line[0].islower() else _FULL
-    if len(last) + 1 + len(line.split(None, 1)[0]) > share * width:
+    if columns(last) + 1 + columns(line.split(None, 1)[0]) > share * width:
         return True
     return line[0].islower() and not _END.search(last) and len(last) > width // 2
 
@@ -66,8 +90,7 @@ def join(pieces: list[str], line: str, words: Vocabulary) -> None:
     """Add a line to a paragraph. words: see ``vocabulary``."""
     end = "".join(pieces[-3:])[-_LONGEST_WORD:]
     if not _HYPHEN.search(end):
-        if not end.endswith(("—", "--")):
-            pieces.append(" ")
+        pieces.append(between_lines(end, line))
     elif line[0].islower() and _FIRST.match(line):
         second = _FIRST.match(line)[0]  # type: ignore[index]  # it matches
         if second in _SUSPENDED:

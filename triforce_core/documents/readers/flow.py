@@ -7,6 +7,8 @@ import re
 from collections.abc import Set
 from dataclasses import dataclass, field
 
+from ..reflow import UNSPACED_BREAK, between_lines
+
 _GAPS = ("", " ", "\n", "\n\n")
 NONE, SPACE, LINE, PARAGRAPH = range(4)
 _SPACES = re.compile(r"\s+")
@@ -16,10 +18,6 @@ _LONGEST_REPEATED = 80  # of a cell that spans rows: short ones stand in each of
 _MOST_SPANNED = 50
 # A number, a bracket, a letter or a unit has a power; a word or the end of a sentence may have a note.
 _BASE = re.compile(r"(?:\d|[)\]}]|[=+*/×·<>(]\s?[^\W\d_]{1,3}|(?<![^\W\d_])(?:[^\W\d_]|km|cm|mm|nm|ft|sec|kg|yd))\Z")
-# Chemists write the number of atoms on the line: H2O, Ca(OH)2.
-_ATOM = ("(?:H|He|Li|Be|B|C|N|O|F|Ne|Na|Mg|Al|Si|P|S|Cl|Ar|K|Ca|Ti|Cr|Mn|Fe|Co|Ni|Cu|Zn|As|Se|Br|Ag|Sn|I|Xe|Ba|Pt|Au|"
-         "Hg|Pb|U)")
-_ATOMS = re.compile(rf"(?:(?<![a-z]){_ATOM}|\((?:{_ATOM}\d*)+\))\Z")
 _ORDINAL = re.compile(r"st|nd|rd|th|d|er|re|e|o|a|me|mes|ère|ème|lle|c|º|ª|tm|sm|\(?r\)?|™|®", re.IGNORECASE)
 _SCRIPT = re.compile(r"[-−–+]?[^\W_][\w./*·+−–,-]{0,11}|[-−–+]")
 _FIGURES = re.compile(r"\d{1,4}(?:\s*[,–-]\s*\d{1,4})*")
@@ -39,6 +37,7 @@ class Flow:
         self.apart = False
         self.raw = raw  # white space means something
         self._close = False  # the next paragraph belongs to the line before it
+        self._broken = False  # what came last ended with its line
         self.dropped = False  # a note's mark stood here; the sentence goes on without it
 
     def words(self, data: str) -> None:
@@ -46,14 +45,20 @@ class Flow:
         if self.raw:
             self.pieces.append(data)
             return
+        if "\n" in data and not data.isascii():
+            data = UNSPACED_BREAK.sub("", data)
         text = _SPACES.sub(" ", data)
         core = text.strip(" ")
         if text[:1] == " ":
+            self._broken = self._broken or "\n" in data
             self.gap = max(self.gap, SPACE)
         if core:
             if self.dropped and self.gap == SPACE and core.startswith(_CLOSING):
                 self.gap = NONE
+            if self.gap == SPACE and self._broken and self.pieces and not core.isascii():
+                self.gap = SPACE if between_lines(self.pieces[-1], core) else NONE
             self.put(core)
+            self._broken = text[-1] == " " and data.rstrip(" \t").endswith("\n")
             self.gap = SPACE if text[-1] == " " else NONE
 
     def put(self, text: str) -> None:
@@ -174,10 +179,10 @@ def raised_text(text: str, tail: str, marks: Set[str]) -> str | None:
 
 
 def lowered_text(text: str, tail: str) -> str | None:
-    """Return "_2" for an index; None: the words as they are ("H2O")."""
+    """Return "_2" for an index; None: the words as they are."""
     if not tail or not (tail[-1].isalnum() or tail[-1] in ")]}") or not _SCRIPT.fullmatch(text):
         return None
-    return None if text.isdigit() and _ATOMS.search(tail) else _script("_", text)
+    return _script("_", text)
 
 
 def _script(sign: str, text: str) -> str:

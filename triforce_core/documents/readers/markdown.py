@@ -187,8 +187,8 @@ class _Writer:
         for at, token in enumerate(tokens):
             if token.type == "text":
                 words.append(_words(token))
-            elif token.type == "softbreak" and (gap := next(softbreaks, " ")) == " ":
-                words.append(gap)
+            elif token.type == "softbreak" and next(softbreaks, " ") == " ":
+                words.append("\n")  # a blank, but not between Han or kana
             else:
                 if words:
                     texts.append(self.tree.text("".join(words)))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
-from ..reflow import between_running_lines
+from ..reflow import between_lines, between_running_lines, is_tied
 from .pdf_figures import ISOTOPE, MARKED, RAISED, RAISED_END, cited, raised_marks, resolved, without_raised
 from .pdf_lines import HYPHEN, ITEM_MARK, Line
 from .source import Heading
@@ -210,7 +210,7 @@ def _continues(above: Sequence[Line], line: Line, following: Line | None, measur
     if abs(last.size - line.size) > 0.08 * last.size + 0.2 or (
             line.text[0] == RAISED and not ISOTOPE.match(line.text)):
         return False
-    if last.text.endswith(HYPHEN):
+    if last.text.endswith(HYPHEN) or is_tied(last.text, line.text):
         return True
     if _ITEM.match(line.text):
         return False
@@ -356,7 +356,7 @@ def _joined(lines: Sequence[Line]) -> str:
         elif re.search(r"[^\W_]-\Z", text) and line.text[0].isalpha():
             text += _BROKEN_AT + line.text
         else:
-            text += line.text if text.endswith(("—", "--")) else f" {line.text}"
+            text += between_lines(text, line.text) + line.text
     return text
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from ..reflow import ITEM, NARROWEST, Vocabulary, fills, join, strip_running_lines, vocabulary
+from ..reflow import ITEM, NARROWEST, Vocabulary, columns, fills, join, strip_running_lines, vocabulary
 from ..sections import placed, split_sections
 from .blocks import Blocks
 from .encodings import decode_file
@@ -179,7 +179,7 @@ def _set_widths(groups: Sequence[_Group]) -> None:
         if 2 * len(wrapped) > len(near):
             group.width = own.get(number, int(median(wrapped)))
         elif not near and len(group.lines) > 1:
-            longest = max(map(len, group.lines[:-1]))
+            longest = max(map(columns, group.lines[:-1]))
             group.width = longest if 2 * NARROWEST < longest <= _WIDEST else 0
 
 
@@ -187,7 +187,7 @@ def _own_width(lines: Sequence[str]) -> int:
     """Return the length of the full lines of a group of three lines or more that is wrapped; otherwise 0."""
     if len(lines) < 3:
         return 0
-    lengths = [len(line) for line in lines[:-1]]
+    lengths = [columns(line) for line in lines[:-1]]
     middle = sorted(lengths)[len(lengths) // 2]
     width = max(length for length in lengths if length <= 1.25 * middle)
     if not NARROWEST <= width <= _WIDEST:
