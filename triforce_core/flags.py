@@ -95,7 +95,8 @@ def add_speculation_flags(parser: argparse.ArgumentParser, kind: type[Speculatio
 
 def engine_config(given: argparse.Namespace, saved_readings: Path | None = None,
                   measurements: Path | None = None) -> EngineConfig:
-    named = {field.name for field in fields(EngineConfig)}
+    """Return the engine's settings among the flags; folders come from the caller, who knows the machine."""
+    named = {field.name for field in fields(EngineConfig)} - {"saved_readings", "measurements"}
     return EngineConfig(**{name: value for name, value in vars(given).items() if name in named},
                         saved_readings=saved_readings, measurements=measurements)
 

@@ -25,7 +25,7 @@ from triforce_core.engine.pipeline import plan_for
 from triforce_core.errors import ConfigError, NotEnoughMemoryError
 from triforce_core.events import DocumentOpened, Finished, LoadProgress, MachineInfo, ModelInfo
 from triforce_core.kernels.native import NativeLinear
-from triforce_core.kv_cache import buffers
+from triforce_core.kv_cache import base
 from triforce_core.kv_cache.retrieval import RetrievalCache
 from triforce_core.kv_cache.streaming import StreamingCache
 
@@ -154,16 +154,16 @@ class Failing:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, nth: int, error: Exception) -> None:
         self.left, self.alive = nth, weakref.WeakSet()  # type: ignore[var-annotated]
-        real = buffers.LayerBuffers.__init__
+        real = base.LayerBuffers.__init__
 
-        def allocate(buffer: buffers.LayerBuffers, *sizes: Any) -> None:
+        def allocate(buffer: base.LayerBuffers, *sizes: Any) -> None:
             self.left -= 1
             if self.left < 0:
                 raise error
             real(buffer, *sizes)
             self.alive.add(buffer.keys)
 
-        monkeypatch.setattr(buffers.LayerBuffers, "__init__", allocate)
+        monkeypatch.setattr(base.LayerBuffers, "__init__", allocate)
 
 
 ERRORS = [torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 1 GiB free."),
