@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import gradio as gr
 
-from triforce_core import DocumentOpened, LoadProgress
+from triforce_core import DocumentOpened, LoadProgress, ModelInfo
 
 from ..app.context_budget import Weighing
 from ..app.engine_holder import SILENT_LIMIT
@@ -20,6 +22,9 @@ from .html import CANCEL, DISMISS, button, card, esc, menu, meter, progress
 from .page_choice import ADD_MORE, IN_CONTEXT, context_bar, which
 from .panel import PRIVATE, Actions, Outputs, Panel, block, noticing
 
+ONLY_ENGLISH = ("This document is in {language}, and {model} reads English: it will find little there. Load a "
+                "chat model that reads {language} under Models.")
+OTHER_LANGUAGE = "This document is in {language}. Whether {model} reads it well, its model card says."
 READING_SAVED = "Reopening the saved reading"
 READING_TUNE = "Measuring how fast this machine is (only once)"
 READING_WARM = "Preparing the engine for this document"
@@ -84,11 +89,22 @@ def in_context(entry: Entry, opened: DocumentOpened | None) -> str:
             else text)
 
 
+def means(stored: str, model: ModelInfo | None) -> str:
+    """Return what a document's language means for the model that is loaded; "" for English, and where either is not
+    known. stored: what ``library.language`` keeps."""
+    tag = re.split("[-_]", stored.split("~")[-1] or stored.strip("~"))[0].lower()
+    if model is None or not tag or tag == "en":
+        return ""
+    words = OTHER_LANGUAGE if model.instructions else ONLY_ENGLISH
+    return words.format(language=fmt.LANGUAGES.get(tag, tag), model=model.name)
+
+
 def head(entry: Entry | None, phase: str, *, extraction: Extraction | None = None, prefill: Job | None = None,
          load: LoadProgress | None = None, opened: DocumentOpened | None = None, problem: str = "",
-         weighing: Weighing | None = None, wait: str = "") -> str:
+         weighing: Weighing | None = None, wait: str = "", language: str = "") -> str:
     """Return the open document's name, and one line (or bar, or card) about where it stands. weighing: what each of
-    several documents takes that are read together. wait: what its prefill waits for."""
+    several documents takes that are read together. wait: what its prefill waits for. language: what that of the
+    document means for the model."""
     if entry is None:
         return ""
     more = ""
@@ -111,7 +127,7 @@ def head(entry: Entry | None, phase: str, *, extraction: Extraction | None = Non
         body = _at_rest(entry, phase, opened)
     if weighing and phase in ("ready", "resting", "unsaved", "closed"):
         body += context_bar(weighing.parts, weighing.most, weighing.room, css="tf-inline")
-    warnings = "".join(card("warn", "About this file", text) for text in entry.warnings)
+    warnings = "".join(card("warn", "About this file", text) for text in (*filter(None, [language]), *entry.warnings))
     title = entry.title or entry.name
     several = f' tf-several" title="{esc(title)}' if entry.parts else ""
     return f'<div class="tf-title-row"><h1 class="tf-title{several}">{esc(title)}</h1>{more}</div>{body}{warnings}'
@@ -173,7 +189,7 @@ def panels(services: Services) -> list[Panel]:
 
     def key(view: TabView) -> tuple[object, ...]:
         prefill = queue.prefills.get(view.document or "")
-        return (view.document, phase(view)[1], extractor.version, library.version, alone(view),
+        return (view.document, phase(view)[1], extractor.version, library.version, alone(view), queue.model,
                 prefill is not None and prefill.cancelled)
 
     def draw(view: TabView) -> str:
@@ -183,6 +199,7 @@ def panels(services: Services) -> list[Panel]:
         wait = fmt.wait_line(queue.ahead(prefill)) if prefill and prefill.stage == "waiting" else ""
         return head(entry, now, extraction=extractor.extractions.get(document), prefill=prefill, wait=wait,
                     load=queue.load_progress, opened=queue.opened.get(document),
+                    language=means(entry.language, queue.model) if entry else "",
                     problem=queue.problems.get(document, ""),
                     weighing=services.collection.of(entry) if entry and alone(view) else None)
 

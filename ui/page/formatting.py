@@ -5,6 +5,11 @@ from __future__ import annotations
 from ..app.extraction import Extraction
 from ..app.jobs import Ahead
 
+LANGUAGES = {"en": "English", "de": "German", "fr": "French", "es": "Spanish", "it": "Italian", "pt": "Portuguese",
+             "nl": "Dutch", "pl": "Polish", "sv": "Swedish", "da": "Danish", "no": "Norwegian", "nb": "Norwegian",
+             "fi": "Finnish", "cs": "Czech", "hu": "Hungarian", "ro": "Romanian", "tr": "Turkish", "el": "Greek",
+             "ru": "Russian", "uk": "Ukrainian", "la": "Latin", "ar": "Arabic", "he": "Hebrew", "hi": "Hindi",
+             "zh": "Chinese", "ja": "Japanese", "ko": "Korean"}
 FOR_PAGES = "Waiting until you choose pages above"
 WAITS = {  # what the engine does -> what waits for that
     "prefill": "Waiting until “{title}” is read", "answer": "Waiting for an answer about “{title}”",

@@ -31,11 +31,6 @@ DELETE = "Delete"
 DELETE_SURE = "Delete?"
 UPLOAD_REFUSED = "That file did not come through this page's upload. Drop it again."
 OTHER_MODEL = "{model}, not yet with the model in use"
-LANGUAGES = {"en": "English", "de": "German", "fr": "French", "es": "Spanish", "it": "Italian", "pt": "Portuguese",
-             "nl": "Dutch", "pl": "Polish", "sv": "Swedish", "da": "Danish", "no": "Norwegian", "nb": "Norwegian",
-             "fi": "Finnish", "cs": "Czech", "hu": "Hungarian", "ro": "Romanian", "tr": "Turkish", "el": "Greek",
-             "ru": "Russian", "uk": "Ukrainian", "la": "Latin", "ar": "Arabic", "he": "Hebrew", "hi": "Hindi",
-             "zh": "Chinese", "ja": "Japanese", "ko": "Korean"}
 SAVED = "Saved reading"
 NOT_SAVED = "none: reading a short document again is faster"
 FORGET = "Delete the saved reading"
@@ -50,7 +45,7 @@ REMOVED_READINGS = ("{count} of an earlier version of this app, or damaged, whic
 def in_words(stored: str) -> str:
     """Return what a card says of what ``library.language`` keeps; "" where nothing is known."""
     base = {tag: re.split("[-_]", tag)[0].lower() for tag in stored.split("~")}
-    names = {tag: LANGUAGES.get(own, tag) for tag, own in base.items()}
+    names = {tag: fmt.LANGUAGES.get(own, tag) for tag, own in base.items()}
     said, _, guess = stored.partition("~")
     if not said:
         return f"probably {names[guess]}" if guess else ""

@@ -101,3 +101,20 @@ def test_readings_of_a_former_built_in_pair_are_removed_at_the_start_and_told_on
     assert "1 of an earlier version" in told[0][2] and "MB" in told[0][2]
     (left,) = SnapshotStore(folders.saved_readings, 1).list()
     assert left.document == "of a checkpoint on another disk"
+
+
+def test_another_language_than_the_models_is_said_above_the_chat(services: Services, tmp_path: Path) -> None:
+    view = TabView()
+    services.add(view, [(write_book(tmp_path, "one.txt", 2), "one.txt")])
+    wait_for(lambda: services.phase(services.library.get(view.document)) == "ready")
+    model = services.queue.model
+    for stored, follows, said in (("~de", False, document_head.ONLY_ENGLISH),
+                                  ("en~de", False, document_head.ONLY_ENGLISH),
+                                  ("fr-CA", True, document_head.OTHER_LANGUAGE)):
+        services.library.update(view.document, language=stored)
+        services.queue.model = replace(model, instructions=follows)
+        wanted = said.format(language="French" if follows else "German", model=model.name)
+        assert wanted in drawn_head(services, services.library.get(view.document))
+    for stored in ("", "en", "en-GB~en"):
+        services.library.update(view.document, language=stored)
+        assert "This document is in" not in drawn_head(services, services.library.get(view.document))
