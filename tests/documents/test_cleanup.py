@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 
 import pytest
 
@@ -44,10 +45,12 @@ def test_a_garbled_layer_has_no_letters() -> None:
 def test_running_lines_go() -> None:
     pages = [["MOBY DICK", f"{n} words", f"text {'x' * n}", f"more {'y' * n}", f"- {n} -"] for n in range(1, 9)]
     pages[0][-1] = "ix"  # front matter is numbered in its own way
-    for number, page in enumerate(strip_running_lines(pages), 1):
+    for number, page in enumerate(strip_running_lines(pages, Counter()), 1):
         assert page == [f"text {'x' * number}", f"more {'y' * number}"]
     sides = [[("WHALES" if n % 2 else "OF SHIPS"), "word " * (n + 1), f"Page {n} of 10"] for n in range(10)]
-    assert all(page == ["word " * (n + 1)] for n, page in enumerate(strip_running_lines(sides)))
+    told = Counter[str]()
+    assert all(page == ["word " * (n + 1)] for n, page in enumerate(strip_running_lines(sides, told)))
+    assert told == {"Page … of …": 10, "WHALES": 5, "OF SHIPS": 5}
 
 
 @pytest.mark.parametrize(
@@ -59,11 +62,12 @@ def test_running_lines_go() -> None:
         [
             [f"Total {n * n} of {n * 7}", f"words {'x' * n}", f"{n * n + 3}"] for n in range(9)
         ],  # figures, not page numbers
+        [[f"Question {n}", f"words {'x' * n}"] for n in range(1, 9)],
         [[]] * 3,
     ],
 )
 def test_what_does_not_run_stays(pages: list[list[str]]) -> None:
-    assert strip_running_lines(pages) == pages
+    assert strip_running_lines(pages, Counter()) == pages
 
 
 def test_sections_lose_nothing_and_stay_linear() -> None:

@@ -227,6 +227,51 @@ def test_drop_caps_and_running_heads_of_two_sides(tmp_path: Path) -> None:
     assert not any("MOBY" in text or "HARBOUR" in text for text in texts)
 
 
+@pytest.mark.parametrize("label", ["Question {}", "Payslip for month {} of 1911", "Task {}: 5 points", "7.{} Aufgabe"])
+def test_what_counts_with_the_pages_without_being_their_number_stays(tmp_path: Path, label: str) -> None:
+    rng = random.Random(2)
+
+    def page(number: int) -> Callable[[Any], None]:
+        def draw(pdf: Any) -> None:
+            pdf.drawString(72, 740, label.format(number))
+            write(pdf, [" ".join(rng.choices(WORDS, k=9)) for _ in range(5)], y=700)
+            pdf.drawString(72, 60, "Harbour School, Nantucket")
+            pdf.drawRightString(540, 60, f"Page {number}")
+        return draw
+
+    texts, _, raw = read(tmp_path, drawn(*map(page, range(1, 11))))
+    assert all(text.startswith(label.format(number) + "\n") for number, text in enumerate(texts, 1))
+    assert not any("Page" in text or "School" in text for text in texts)
+    assert raw.unread.sentences() == ["10 running lines at the top or foot of pages were left out: "
+                                      "“Harbour School, Nantucket Page …”."]
+
+
+def test_a_line_that_repeats_in_the_middle_of_short_pages_is_text(tmp_path: Path) -> None:
+    def page(number: int) -> Callable[[Any], None]:
+        def draw(pdf: Any) -> None:
+            pdf.drawString(72, 760, "The Harbour News")
+            write(pdf, ["Mind the whale before you go ashore.", f"{WORDS[number]} and {WORDS[-number]}"], y=450)
+            pdf.drawCentredString(306, 40, f"- {number} -")
+        return draw
+
+    texts, _, _ = read(tmp_path, drawn(*map(page, range(1, 7))))
+    assert all(text.startswith("Mind the whale before you go ashore.") for text in texts)
+
+
+@pytest.mark.parametrize(("turned", "rotation"), [(0, 90), (0, 270), (90, 0), (90, 90), (270, 0), (270, 90)])
+def test_lines_of_a_turned_page_come_from_the_top_to_the_foot(tmp_path: Path, turned: int, rotation: int) -> None:
+    lines = [" ".join(random.Random(n).choices(WORDS, k=9)) for n in range(8)]
+
+    def page(pdf: Any) -> None:
+        pdf.setPageRotation(rotation)
+        pdf.translate(306, 396)
+        pdf.rotate(turned)
+        write(pdf, lines, x=-200, y=100)
+
+    (text,), _, _ = read(tmp_path, drawn(page))
+    assert text == " ".join(lines)
+
+
 def test_headings_are_paragraphs_with_levels(tmp_path: Path) -> None:
     def page(pdf: Any) -> None:
         for y, size, font, line in ((720, 18, "Times-Bold", "Of Whales"), (690, 13, "Times-Bold", "Their Food")):

@@ -34,6 +34,14 @@ _BARE = "#"
 _NUMBER = re.compile(r"[0-9]{1,6}")
 _ROMAN = re.compile(r"[ivxlc]{1,7}", re.IGNORECASE)
 _LONGEST = 120
+_LABEL = "\t"  # before the words of a key such as "question"
+# A number that counts the pages stands alone at one end of the line, apart from its words, or with a word for "page".
+# That of "Question 7" does not.
+_PAGE_NUMBER = re.compile(
+    r"\A[\W_]*([0-9]{1,6})(?![\w%°]|[.,:)]+\s*\w)"
+    r"|(?:\s\s|[|•·]\s?|\s[–—/-]\s?)([0-9]{1,6})(?:\s?(?:/|of|von|de|sur|di)\s?[0-9]{1,6})?[\W_]*\Z"
+    r"|(?<![^\W\d_])(?:pages?|pg|pp?|s|seite|blatt|página|pagina|pág|pag|side|sida|sivu|strona|strana|str|oldal|folio"
+    r"|slide|стр|страница|σελίδα|σελ|sayfa)\.?\s?([0-9]{1,6})(?!\w)|([0-9]{1,6})\s?(?:页|頁|ページ|쪽)")
 
 
 @dataclass(frozen=True)
@@ -113,17 +121,27 @@ def _keeps_hyphen(first: str, second: str, words: Vocabulary) -> bool:
     return known == 2 or (known == 1 and not words.divides)
 
 
-def strip_running_lines(pages: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Return pages as lists of lines, without their running lines. Empty lines at the edges go with them."""
-    return [list(page[first:end]) for page, (first, end) in zip(pages, between_running_lines(pages), strict=True)]
+def strip_running_lines(pages: Sequence[Sequence[str]], removed: Counter[str]) -> list[list[str]]:
+    """Return pages as lists of lines, without their running lines, which are counted in ``removed`` by their words.
+    Empty lines at the edges go with them."""
+    kept = []
+    for page, (first, end) in zip(pages, between_running_lines(pages), strict=True):
+        kept.append(list(page[first:end]))
+        removed.update(words_that_run(line) for line in (*page[:first], *page[end:]) if line.strip())
+    return kept
+
+
+def words_that_run(line: str) -> str:
+    """Return a running line as it is told of, its numbers left open."""
+    return " ".join(_NUMBER.sub("…", line).split())
 
 
 def between_running_lines(pages: Sequence[Sequence[str]]) -> list[tuple[int, int]]:
     """Return, for each page, the first line that stays and the one behind the last.
 
     Lines run that stand at the same edge of at least three pages and of more than 60 % of them (or of the left or right
-    pages, which often differ), word for word or with a number that counts up with the pages. The middle of a page is
-    never touched."""
+    pages, which often differ), word for word or but for a page number that counts up. The middle of a page is never
+    touched."""
     kept = [_trimmed(page, 0, len(page)) for page in pages]
     for edge in (0, -1):
         for _ in range(_ROUNDS):
@@ -149,30 +167,35 @@ def _strip_once(pages: Sequence[Sequence[str]], kept: list[tuple[int, int]], edg
 
 
 def _repeated(keys: Mapping[int, set[_Key]]) -> set[tuple[_Key, int]]:
-    """Return the keys that come often enough, on the left (0) or the right (1) pages or on all. keys: by page."""
+    """Return the keys that come often enough, on the left (0) or the right (1) pages or on all. keys: by page. What may
+    be a label must come on one side only, as the head of a book does."""
     repeated: set[tuple[_Key, int]] = set()
     for side in (0, 1):
         for group in (list(keys), [number for number in keys if number % 2 == side]):
             counts = Counter(key for number in group for key in keys[number])
             repeated |= {(key, side) for key, count in counts.items()
                          if count >= _FEWEST and count > _SHARE * len(group)}
-    return repeated
+    return {(key, side) for key, side in repeated if not key[0].startswith(_LABEL) or (key, 1 - side) not in repeated}
 
 
 def _keys(line: str, page: int) -> set[_Key]:
-    """Return a line's words, or its words with a number that counts pages, by which it is like those of other pages.
+    """Return a line's words, or its words with its page number open, by which it is like those of other pages.
 
     A bare number also has the key (_BARE, None), so that roman front matter goes where arabic numbers do."""
-    line = " ".join(line.split()).casefold()
+    laid_out, line = line.strip().casefold(), " ".join(line.split()).casefold()
     if not line or len(line) > _LONGEST:
         return set()
     bare = line.strip("-–—|[]() .")
-    if _ROMAN.fullmatch(bare):
-        return {(_BARE, None)}
-    pattern = _NUMBER.sub(_BARE, bare)
-    keys: set[_Key] = {(pattern, None)} if pattern == _BARE else {(line, None)}
-    numbers = [int(digits) for digits in _NUMBER.findall(bare)]
-    return keys | {(pattern, value - page) for value in numbers[:1] + numbers[-1:]}
+    if _ROMAN.fullmatch(bare) or _NUMBER.fullmatch(bare):
+        return {(_BARE, None)} | ({(_BARE, int(bare) - page)} if bare.isdigit() else set())
+    keys: set[_Key] = {(line, None)}
+    for found in _PAGE_NUMBER.finditer(laid_out):
+        first, end = found.span(found.lastindex or 0)
+        words = " ".join(f"{laid_out[:first]}{_BARE}{laid_out[end:]}".split())
+        keys.add((words, int(laid_out[first:end]) - page))
+    if len(keys) == 1 and (label := re.search(r"(?<=[^\W\d_]\s)[0-9]{1,6}\Z", line)):
+        keys.add((_LABEL + line[: label.start()], int(label[0]) - page))
+    return keys
 
 
 def _trimmed(lines: Sequence[str], first: int, end: int) -> tuple[int, int]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -140,7 +142,7 @@ def read_with_pdfium(source: Source) -> Raw:
         title = ""
     source.at_page(count, count)  # so that an outline which kills the reader is left out, like a page
     outline = [] if count in source.skip else _outline(pdf, pdfium)
-    texts, headings = page_texts([lines.get(index, []) for index in range(count)])
+    texts, headings = page_texts([lines.get(index, []) for index in range(count)], unread.running)
     for number, (page, text) in enumerate(zip(pages, texts, strict=True)):
         page.text, page.words = text, words.get(number, [])
     reader = f"pypdfium2 {pdfium.PYPDFIUM_INFO.version}, lines {LINES_VERSION}"
@@ -224,14 +226,16 @@ def read_with_pypdf(source: Source) -> Raw:
         language = str(pdf.root_object.get("/Lang", ""))
     except Exception:  # nor is a broken catalog, whose pages could be read
         language = ""
-    return Raw("pdf", f"pypdf {pypdf.__version__}", _title(title), pages, language=language, joined=_joined)
+    unread = Unread()
+    return Raw("pdf", f"pypdf {pypdf.__version__}", _title(title), pages, language=language, unread=unread,
+               joined=partial(_joined, unread.running))
 
 
-def _joined(texts: Sequence[str]) -> list[str]:
+def _joined(running: Counter[str], texts: Sequence[str]) -> list[str]:
     """Return the texts of pages, which have running lines and hard line ends, laid out like plain text."""
     from .plain_text import text_blocks  # of no use to the other reader, and its patterns take a while to compile
 
-    pages = strip_running_lines([text.split("\n") for text in texts])
+    pages = strip_running_lines([text.split("\n") for text in texts], running)
     return [text_blocks(lines, vocabulary(lines, divides=True)).finish()[0] for lines in pages]
 
 

@@ -64,20 +64,24 @@ Cells = list[list[Line]]
 
 def lines_of_page(page: Any, forms: Any, c: Any) -> list[Line]:
     """Return the lines of a page of PDFium's. forms: the document's form environment, or None."""
-    text_page = page.get_textpage()
-    lines = _with_annotations(lines_of_spans(_spans(text_page, c)), page, forms, c)
-    text_page.close()
-    return lines
+    spans = _spans(page, c)
+    solid = sum(len(span.text) * (1 if span.turn == spans[0].turn else -1) for span in spans)
+    if solid > 0 and spans[0].turn != page.get_rotation() // 90:  # PDFium orders lines as they stand on the turned page
+        page.set_rotation(90 * spans[0].turn)
+        spans = _spans(page, c)
+    return _with_annotations(lines_of_spans(spans), page, forms, c)
 
 
-def _spans(text_page: Any, c: Any) -> list[Span]:
+def _spans(page: Any, c: Any) -> list[Span]:
     """Return spans in the order of the file. Only the page's main direction of writing is kept in place; a stamp at the
     margin comes last."""
+    text_page = page.get_textpage()
     text = text_page.get_text_range()
     count = text_page.count_chars()
     if len(text) != count:  # a character without a meaning, or of two halves: take one by one
         text = "".join(chr(c.FPDFText_GetUnicode(text_page.raw, at) or 0xFFFD) for at in range(count))
     spans = list(_Asker(text.replace("\x02", HYPHEN), text_page.raw, c).spans())
+    text_page.close()
     turns = Counter[int]()
     for span in spans:
         turns[span.turn] += len(span.text)
@@ -356,7 +360,7 @@ def _loose(cells: Cells) -> list[Line]:
     if all(len(cell) == 1 for cell in cells) and all(
         abs(left[0].base - right[0].base) < 0.5 * left[0].size for left, right in pairwise(cells)
     ):
-        return [replace(_row(cells, " "), row=False)]
+        return [replace(_row(cells, "  "), row=False)]
     return [line for cell in cells for line in cell]
 
 

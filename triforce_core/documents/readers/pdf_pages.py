@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
-from ..reflow import between_lines, between_running_lines, is_tied
+from ..reflow import between_lines, between_running_lines, is_tied, words_that_run
 from .pdf_figures import ISOTOPE, MARKED, RAISED, RAISED_END, cited, raised_marks, resolved, without_raised
 from .pdf_lines import HYPHEN, ITEM_MARK, Line
 from .source import Heading
@@ -33,6 +33,7 @@ _NUMBERED = re.compile(r"\[?(\d{1,3})[\].)]*\s+")
 _BROKEN = re.compile(rf"(?<![^\W_])([^\W_]++(?:['’-][^\W_]+){{0,8}})(?:{HYPHEN}|-(?=\ue000))\ue000?\s*([^\W_]+)?(-?)")
 _PREFIXES = frozenset("non self semi quasi well ex".split())
 _BROKEN_AT = "\ue000"  # stands where a line that ends with a hyphen was joined with the next
+_MARGIN = 1 / 6  # of the height of all pages: running lines stand above or below
 _TITLE = "x" * 200  # too long to run
 _WORD = re.compile(r"[^\W_]+(?:-[^\W_]+)*")
 
@@ -45,10 +46,10 @@ class _Paragraph:
     text: str = field(default="", init=False)
 
 
-def page_texts(pages: Sequence[Sequence[Line]]) -> tuple[list[str], list[Heading]]:
-    """Return the text of every page, and the headings by size and weight."""
+def page_texts(pages: Sequence[Sequence[Line]], running: Counter[str]) -> tuple[list[str], list[Heading]]:
+    """Return the text of every page, and the headings by size and weight. running: counts the lines left out."""
     body = _body_size(pages)
-    kept = _without_running(pages, body)
+    kept = _without_running(pages, body, running)
     found = [_paragraphs(page, body) for page in kept]
     _whole_over_page_breaks(found)
     endnotes = _end_notes(found)
@@ -116,18 +117,45 @@ def _body_size(pages: Sequence[Sequence[Line]]) -> float:
     return sizes.most_common(1)[0][0] if sizes else 0.0
 
 
-def _without_running(pages: Sequence[Sequence[Line]], body: float) -> list[list[Line]]:
+def _without_running(pages: Sequence[Sequence[Line]], body: float, running: Counter[str]) -> list[list[Line]]:
     """Drop running lines, looked for from the top and from the foot, whatever the order in the file. A line set larger
-    than the text is a title, even where its words run on the other pages."""
+    than the text is a title, even where its words run on the other pages, and one outside the margins is text."""
     levels = [_levels(page) for page in pages]
-    texts = [[_TITLE if all(line.size > _LARGER * body for line in row)
-              else " ".join(line.text for line in sorted(row, key=lambda line: line.left)) for row in rows]
-             for rows in levels]
+    texts = [_running_texts(rows, *area, body) for rows, area in zip(levels, _text_areas(levels), strict=True)]
     kept = []
-    for page, rows, (first, end) in zip(pages, levels, between_running_lines(texts), strict=True):
-        running = {id(line) for row in (*rows[:first], *rows[end:]) for line in row}
-        kept.append([line for line in page if id(line) not in running and line.text.strip()])
+    for page, rows, words, (first, end) in zip(pages, levels, texts, between_running_lines(texts), strict=True):
+        running.update(words_that_run(line) for line in (*words[:first], *words[end:]) if line.strip())
+        gone = {id(line) for row in (*rows[:first], *rows[end:]) for line in row}
+        kept.append([line for line in page if id(line) not in gone and line.text.strip()])
     return kept
+
+
+def _text_areas(levels: Sequence[Sequence[Sequence[Line]]]) -> list[tuple[float, float]]:
+    """Return, for each page, the lowest and highest base between the margins, which all pages share; those of turned
+    pages count from another corner."""
+    areas: dict[bool, tuple[float, float]] = {}
+    for turned in (False, True):
+        pages = [rows for rows in levels if rows and (rows[0][0].base < 0) == turned]
+        if pages:
+            low, high = median(rows[-1][0].base for rows in pages), median(rows[0][0].base for rows in pages)
+            areas[turned] = low + _MARGIN * (high - low), high - _MARGIN * (high - low)
+    return [areas[rows[0][0].base < 0] if rows else (0.0, 0.0) for rows in levels]
+
+
+def _running_texts(rows: Sequence[Sequence[Line]], low: float, high: float, body: float) -> list[str]:
+    """Return the words on each level of a page that may run, a wide gap between any two that stand apart; in small type
+    or at the right a number belongs to no word."""
+    lines = [line for row in rows for line in row]
+    middle = (min(line.left for line in lines) + max(line.right for line in lines)) / 2 if lines else 0.0
+    texts = []
+    for row in rows:
+        words = "   ".join(line.text for line in sorted(row, key=lambda line: line.left))
+        if low < row[0].base < high or all(line.size > _LARGER * body for line in row):
+            words = _TITLE
+        elif row[0].left > middle or all(line.size < _SMALLER * body for line in row):
+            words = words.replace(" ", "  ")
+        texts.append(words)
+    return texts
 
 
 def _levels(page: Sequence[Line]) -> list[list[Line]]:

@@ -48,7 +48,7 @@ def read_picture(source: Source) -> Raw:
         unread.picture_pages += not found.words
     if all(page.failed for page in pages):
         raise _damaged(source)
-    texts, headings = page_texts(lines)
+    texts, headings = page_texts(lines, unread.running)
     for page, text in zip(pages, texts, strict=True):
         page.text = text
     return Raw("picture", "rapidocr", "", pages, headings=headings, unread=unread)

@@ -17,7 +17,7 @@ from ..reflow import ITEM, NARROWEST, Vocabulary, columns, fills, join, strip_ru
 from ..sections import placed, split_sections
 from .blocks import Blocks
 from .encodings import decode_file
-from .source import Raw, RawPage, Source
+from .source import Raw, RawPage, Source, Unread
 from .text_headings import find_headings, indent_of
 
 _HEAD = 4_000  # characters in which a text may say its title, as those of Project Gutenberg do
@@ -60,12 +60,13 @@ def read_text(source: Source) -> Raw:
 def text_raw(text: str, warnings: list[str]) -> Raw:
     # A form feed begins a page; where pages are numbered at their foot, as in RFCs, text runs on over them.
     parts = [text] if "[Page " in text else text.split("\f")
-    read = [text_blocks(_unpaged(part)).finish() for part in parts if part.strip()]
+    unread = Unread()
+    read = [text_blocks(_unpaged(part, unread.running)).finish() for part in parts if part.strip()]
     headings = [heading for _, found in read for heading in found]
     sections = [section for body, found in read for section in split_sections(body, {words for words, _ in found})]
     title = _TITLE.search(text[:_HEAD])
     return Raw("txt", "text 3", title[1].strip() if title else "", numbered(sections), warnings=warnings,
-               headings=placed(headings, sections), laid_out=True)
+               headings=placed(headings, sections), laid_out=True, unread=unread)
 
 
 def numbered(sections: list[str]) -> list[RawPage]:
@@ -136,7 +137,7 @@ def _closed_up(run: Sequence[tuple[int, str]]) -> list[str]:
             for text in (*[""] * (blanks - between if place else blanks), line)]
 
 
-def _unpaged(text: str) -> list[str]:
+def _unpaged(text: str, running: Counter[str]) -> list[str]:
     """Return the lines of a text whose pages end with a form feed or with "[Page 12]", without its running lines. A
     blank line stands between two pages unless a sentence runs on over the border."""
     if "\f" not in text and "[Page " not in text:
@@ -150,7 +151,7 @@ def _unpaged(text: str) -> list[str]:
         elif _PAGE_FOOT.match(line):
             pages.append([])
     lines: list[str] = []
-    for page in strip_running_lines([page for page in pages if any(map(str.strip, page))]):
+    for page in strip_running_lines([page for page in pages if any(map(str.strip, page))], running):
         if lines and page and not _runs_on(lines[-1], page[0]):
             lines.append("")
         lines += page

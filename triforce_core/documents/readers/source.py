@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -80,6 +81,7 @@ class Unread:
     hidden: int = 0  # words that the file says are not to be shown
     controls: int = 0  # words of menus, buttons and forms
     picture_pages: int = 0  # pages that are only a picture
+    running: Counter[str] = field(default_factory=Counter)  # page heads, feet and numbers, by their words
 
     def add(self, other: Unread) -> None:
         for part in fields(self):
@@ -96,7 +98,12 @@ class Unread:
             (self.controls, "word of menus, buttons or forms was", "words of menus, buttons and forms were",
              "left out."),
         )
-        return [f"{count:,} {one if count == 1 else many} {what}" for count, one, many, what in said if count]
+        found = [f"{count:,} {one if count == 1 else many} {what}" for count, one, many, what in said if count]
+        if self.running:
+            often = ", ".join(f"“{words[:80]}”" for words, _ in self.running.most_common(3))
+            found.append(f"{self.running.total():,} running lines at the top or foot of pages were left out: {often}"
+                         f"{' and others' if len(self.running) > 3 else ''}.")
+        return found
 
 
 @dataclass
