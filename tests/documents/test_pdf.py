@@ -210,6 +210,51 @@ def test_a_tables_row_is_one_line(tmp_path: Path) -> None:
     assert text.count("|") == 8 and text.startswith("These are") and text.endswith("home again.")
 
 
+@pytest.mark.parametrize("right", [False, True])
+def test_empty_cells_of_a_table_stay_empty(tmp_path: Path, right: bool) -> None:
+    rows = [["", "Debit", "Credit", "Balance of account"], ["Opening", "", "", "1,200.00"],
+            ["Lamp oil", "84.50", "", "9"],
+            ["Harbour dues", "", "310.00", "1,425.50"], ["Rope", "4", "", ""], ["Tar", "46.20", "7.10", "1,379.30"]]
+
+    def page(pdf: Any) -> None:
+        for at, row in enumerate(rows):
+            for x, cell in zip((72, 240, 330, 450), row, strict=True):
+                (pdf.drawRightString if right and x > 72 else pdf.drawString)(x, 700 - 16 * at, cell)
+
+    (text,), _, _ = read(tmp_path, drawn(page))
+    assert text.split("\n") == ["| Debit | Credit | Balance of account", "Opening | | | 1,200.00",
+                                "Lamp oil | 84.50 | | 9",
+                                "Harbour dues | | 310.00 | 1,425.50", "Rope | 4", "Tar | 46.20 | 7.10 | 1,379.30"]
+
+
+@pytest.mark.parametrize("short", [2, 3, 6])
+@pytest.mark.parametrize("more", [0, 2])
+def test_short_columns_and_a_longer_first_one(tmp_path: Path, short: int, more: int) -> None:
+    rng = random.Random(5)
+    left = [" ".join(rng.choices(WORDS, k=6)) for _ in range(short + more)]
+    other = [" ".join(rng.choices(WORDS, k=6)) for _ in range(short)]
+
+    def page(pdf: Any) -> None:
+        for number, line in enumerate(left):
+            pdf.drawString(50, 720 - 14 * number, line)
+            if number < short:
+                pdf.drawString(330, 720 - 14 * number, other[number])
+
+    (text,), _, _ = read(tmp_path, drawn(page))
+    assert text.split() == " ".join(left + other).split()
+
+
+def test_two_rows_of_words_are_a_table_all_the_same(tmp_path: Path) -> None:
+    def page(pdf: Any) -> None:
+        for number, row in enumerate((["The name of the ship", "The port where she lay"],
+                                      ["Essex of the whalers", "Nantucket in the north"])):
+            for x, cell in zip((72, 300), row, strict=True):
+                pdf.drawString(x, 700 - 16 * number, cell)
+
+    (text,), _, _ = read(tmp_path, drawn(page))
+    assert text == "The name of the ship | The port where she lay\nEssex of the whalers | Nantucket in the north"
+
+
 def test_drop_caps_and_running_heads_of_two_sides(tmp_path: Path) -> None:
     rng = random.Random(1)
 

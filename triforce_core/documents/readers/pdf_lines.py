@@ -210,11 +210,14 @@ def lines_of_spans(spans: Sequence[Span]) -> list[Line]:
             at += 1
         elif _columns(groups[at:end]):
             width = max(map(len, groups[at:end]))
+            while end < len(groups) and _goes_on_below(groups[end - 1], groups[end]):
+                end += 1  # the end of a first column that is longer
             lines += [line for column in range(width) for cells in groups[at:end] if column < len(cells)
                       for line in cells[column]]
             at = end
         else:
-            lines += [_row(cells, " | ") for cells in groups[at:end]]
+            lines += [_row(cells, " | ", places) for cells, places in zip(groups[at:end], _places(groups[at:end]),
+                                                                         strict=True)]
             at = end
     return lines
 
@@ -342,13 +345,66 @@ def _edges(cell: Sequence[Line]) -> tuple[float, float, float]:
 
 
 def _columns(rows: Sequence[Cells]) -> bool:
-    """Say whether rows are columns of running text: many rows of full lines, none with a cell of several."""
-    if len(rows) < 5 or any(len(cell) > 1 for cells in rows for cell in cells):
+    """Say whether rows are columns of running text: rows of full lines, none with a cell of several; where they are
+    few, each column's sentences run on from line to line."""
+    if any(len(cell) > 1 for cells in rows for cell in cells) or (len(rows) < 5 and not _runs_on(rows)):
         return False
     firsts = [cells[0][0] for cells in rows]
     widest = max(line.right - line.left for line in firsts)
     full = median((line.right - line.left) / max(widest, 1.0) for line in firsts) > 0.8
     return full and median(len(cell[0].text.split()) for cells in rows for cell in cells) >= 4
+
+
+def _runs_on(rows: Sequence[Cells]) -> bool:
+    columns = [[cells[at][0].text for cells in rows] for at in range(len(rows[0]))
+               ] if len({len(cells) for cells in rows}) == 1 else []
+    return len(rows) > 1 and bool(columns) and all(
+        min(len(text.split()) for text in column[:-1]) > 3 and not any(" | " in text for text in column)
+        and all(above[-1].isalnum() or above[-1] in ",-" + HYPHEN for above in column[:-1])
+        and 2 * sum(text[0].islower() for text in column[1:]) >= len(column) - 1 for column in columns)
+
+
+def _goes_on_below(cells: Cells, below: Cells) -> bool:
+    """Say whether a line that stands alone goes on with the first of two columns."""
+    last, line = cells[0][-1], below[0][0]
+    return (len(below) == 1 and abs(line.left - last.left) < _SAME and abs(line.size - last.size) < 0.5
+            and 0 < last.base - line.base < _STACKED * line.size
+            and (len(cells) == 1 or line.right < cells[1][0].left))
+
+
+def _places(rows: Sequence[Cells]) -> list[list[int]]:
+    """Return the column of each cell of each row. The longest rows show where columns are; where these overlap, or most
+    rows do not fit into them, cells are counted from the left."""
+    width = max(map(len, rows))
+    spans = [[_edges(cells[column]) for cells in rows if len(cells) == width] for column in range(width)]
+    columns = [(min(edge[0] for edge in edges), max(edge[1] for edge in edges)) for edges in spans]
+    apart = all(one[1] < two[0] for one, two in pairwise(columns))
+    counted = [list(range(len(cells))) for cells in rows]
+    found = [_best_places(cells, columns) if apart and len(cells) < width else by for cells, by in zip(rows, counted,
+                                                                                                    strict=True)]
+    if 2 * found.count([]) > len(found):
+        return counted
+    return [places or by for places, by in zip(found, counted, strict=True)]
+
+
+def _best_places(cells: Cells, columns: Sequence[tuple[float, float]]) -> list[int]:
+    """Return columns for cells, from left to right, that are the least far away in sum; [] where one is far from any or
+    reaches over several."""
+    best: list[tuple[float, list[int]]] = [(0.0, [])] * (len(columns) + 1)  # by how many columns are used up
+    for number, cell in enumerate(cells):
+        left, right, middle = _edges(cell)
+        following: list[tuple[float, list[int]]] = [(math.inf, [])] * (number + 1)
+        for at in range(number, len(columns)):
+            first, last = columns[at]
+            beside = max(first - right, left - last, 0.0)
+            skewed = min(abs(left - first), abs(right - last), abs(middle - (first + last) / 2)) / 1000
+            cost, places = best[at]
+            following.append(min(following[-1], (cost + beside + skewed, [*places, at])))
+        best = following
+    cost, places = best[-1]
+    wide = any(sum(left < last and right > first for first, last in columns) > 1
+               for left, right, _ in map(_edges, cells))
+    return [] if wide or cost > cells[0][0].size else places
 
 
 def _loose(cells: Cells) -> list[Line]:
@@ -364,17 +420,20 @@ def _loose(cells: Cells) -> list[Line]:
     return [line for cell in cells for line in cell]
 
 
-def _row(cells: Cells, between: str) -> Line:
-    """Return a row as one line, the lines of each cell joined."""
+def _row(cells: Cells, between: str, places: Sequence[int] = ()) -> Line:
+    """Return a row as one line, the lines of each cell joined. places: the columns of the cells; others stay empty."""
     lines = [line for cell in cells for line in cell]
-    texts = []
+    texts: list[str] = []
     for cell in cells:
         text = cell[0].text
         for line in cell[1:]:
             text += line.text if text.endswith(HYPHEN) else f" {line.text}"
+        if places:
+            texts += [""] * (places[len(texts) - texts.count("")] - len(texts))
         texts.append(text)
     top = max(lines, key=lambda line: line.base)
-    return Line(between.join(texts), lines[0].left, max(line.right for line in lines), top.base, lines[-1].size,
+    words = between.join(texts).replace("  ", " ").strip() if places else between.join(texts)  # "a | | c"
+    return Line(words, lines[0].left, max(line.right for line in lines), top.base, lines[-1].size,
                 all(line.bold for line in lines), True)
 
 
