@@ -14,6 +14,7 @@ from typing import Any
 
 from ..sandbox.child import first_request, sign_of_life, write_frame
 from .limits import ReadLimits
+from .readers.picture import FORMATS, frame
 
 MOST_PIXELS = 8_000_000  # of one picture
 MOST_CHARACTERS = 30_000  # of one page's text layer
@@ -33,15 +34,54 @@ def main() -> None:
         request = json.loads(line)
         sign_of_life(limits.page_seconds)
         try:
-            pdf = pdf or pdfium.PdfDocument(first["path"])
+            pdf = pdf or _opened(first["path"], pdfium)
             page = pdf[request["page"]]
             answer = _picture(page, request["width"]) if "width" in request else _text(page)
             page.close()
-        except (pdfium.PdfiumError, MemoryError, IndexError, ValueError, OSError) as problem:
+        except (pdfium.PdfiumError, MemoryError, IndexError, ValueError, OSError, SyntaxError,
+                EOFError) as problem:
             answer = {"error": type(problem).__name__}
         write_frame(out, answer)
         sign_of_life(0)
     os._exit(0)  # libraries' own tear-down of a hostile file is not worth the risk
+
+
+def _opened(path: str, pdfium: Any) -> Any:
+    """Return a PDF, or a file of pictures as if it were one."""
+    try:
+        return pdfium.PdfDocument(path)
+    except pdfium.PdfiumError:
+        return _Pictures(path)
+
+
+class _Pictures:
+    def __init__(self, path: str) -> None:
+        from PIL import Image
+
+        Image.MAX_IMAGE_PIXELS = MOST_PIXELS * 8  # twice as many are an error
+        self._file = Image.open(path, formats=FORMATS)
+
+    def __getitem__(self, index: int) -> _Sheet:
+        return _Sheet(frame(self._file, index))
+
+
+class _Sheet:
+    """A picture that is asked like a page of PDFium's; it has no characters."""
+
+    def __init__(self, picture: Any) -> None:
+        self._picture = picture
+
+    def get_size(self) -> tuple[float, float]:
+        return float(self._picture.width), float(self._picture.height)
+
+    def render(self, scale: float, may_draw_forms: bool) -> _Sheet:
+        return _Sheet(self._picture.resize([max(1, round(side * scale)) for side in self._picture.size]))
+
+    def to_pil(self) -> Any:
+        return self._picture
+
+    def close(self) -> None:
+        self._picture.close()
 
 
 def _picture(page: Any, width: int) -> dict[str, Any]:
@@ -62,6 +102,8 @@ def _text(page: Any) -> dict[str, Any]:
     from pypdfium2 import raw as c
 
     across, down = page.get_size()
+    if isinstance(page, _Sheet):
+        return {"width": across, "height": down, "text": "", "boxes": []}
     width, height = max(1, int(across * FINE)), max(1, int(down * FINE))
     layer = page.get_textpage()
     count = min(layer.count_chars(), MOST_CHARACTERS)

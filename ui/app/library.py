@@ -97,6 +97,11 @@ class Entry:
     deleted_at: float | None = None
 
     @property
+    def is_drawn(self) -> bool:
+        """Say whether its pages can be shown as pictures."""
+        return self.kind in ("pdf", "picture")
+
+    @property
     def ranges(self) -> Ranges:
         """Return the pages to be read."""
         return page_ranges(self.chosen, self.pages) if self.chosen else ((1, self.pages),)

@@ -74,12 +74,12 @@ def undo_offer(title: str) -> str:
 
 
 def cover(entry: Entry) -> str:
-    """Return the first page of a PDF, small; of anything else, or where it cannot be drawn, the kind of file."""
+    """Return the first page of a PDF or picture, small; or else, or where it cannot be drawn, the kind of file."""
     if entry.parts:
         colours = "".join(f'<b class="{part_colour(n)}"></b>' for n in range(len(entry.parts)))
         return f'<span class="tf-cover tf-covers" aria-hidden="true">{colours}</span>'
     picture = ""
-    if entry.state == "ready" and entry.kind == "pdf":
+    if entry.state == "ready" and entry.is_drawn:
         picture = f'<span style="background-image: url(/pages/{entry.id}/1/picture?width=160)"></span>'
     return f'<span class="tf-cover" aria-hidden="true"><i>{esc(entry.extension.lstrip(".")[:4])}</i>{picture}</span>'
 

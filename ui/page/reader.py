@@ -62,7 +62,7 @@ def opened(view: TabView, services: Services) -> str:
         return '<div data-page=""></div>'
     return (f'<div data-document="{esc(entry.id)}" data-pages="{entry.pages}" data-page="{view.page}" '
             f'data-spot="{spot(view.spot)}" data-serial="{view.openings}" '
-            f'data-picture="{int(any(part.kind == "pdf" for part in services.library.parts(entry)))}"></div>')
+            f'data-picture="{int(any(part.is_drawn for part in services.library.parts(entry)))}"></div>')
 
 
 def build() -> Outputs:

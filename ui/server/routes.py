@@ -62,7 +62,7 @@ def page_routes(services: Services) -> list[Route]:
         wide = request.query_params.get("width", "")
         width = next((w for w in WIDTHS if wide.isdecimal() and len(wide) < 6 and w >= int(wide)), WIDTHS[-1])
         part, there = services.library.place(entry, number) if number else (entry, 0)
-        pictured = number and part.kind == "pdf"
+        pictured = number and part.is_drawn
         drawn = services.pages.picture(services.library.file(part), there, width) if pictured else None
         if drawn is None:
             raise NO_SUCH_PAGE
@@ -78,7 +78,7 @@ def page_routes(services: Services) -> list[Route]:
                         if place.page == number and place.start < place.end)
         answer: dict[str, Any] = {"page": number, "label": page.label}
         part, there = services.library.place(entry, number)
-        layout = services.pages.layout(services.library.file(part), there) if part.kind == "pdf" else None
+        layout = services.pages.layout(services.library.file(part), there) if part.is_drawn else None
         if layout is not None and page.words:
             layout = layout_of_words(layout, page.words)
         if layout is None:

@@ -8,14 +8,15 @@ import pytest
 from little_books import wait_for, write_book, write_pdf
 from page_client import client, testclient
 
+from triforce_core import read_document
 from ui.app.services import Services
 from ui.server.routes import own_routes
 
 
-def add(services: Services, path: Path) -> str:
+def add(services: Services, path: Path, seconds: float = 10) -> str:
     entry = services.library.add(path)
     services.extractor.extract(entry.id)
-    wait_for(lambda: services.library.get(entry.id).state == "ready")
+    wait_for(lambda: services.library.get(entry.id).state == "ready", seconds)
     return entry.id
 
 
@@ -37,6 +38,28 @@ def test_a_pdf_page(services: Services, tmp_path: Path) -> None:
     page = client(services).get(f"/pages/{key}/1/text").json()
     assert page["ratio"] == pytest.approx(400 / 300) and page["marks"] == []
     assert any("counted 101 ships" in text for text, _ in page["pieces"])
+
+
+def test_a_scan_is_shown_and_marked(services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quotation's words are found in the picture, also once the document was read from the disk again."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    sheet = Image.new("L", (1000, 500), 250)
+    ImageDraw.Draw(sheet).multiline_text((100, 100), "The keeper counted ships\nfrom the northern tower", 20,
+                                         ImageFont.load_default(40), spacing=20)
+    sheet.save(tmp_path / "page.png")
+    monkeypatch.setattr(services.extractor, "_read", read_document)
+    key = add(services, tmp_path / "page.png", 120)
+    services.library._read.clear()
+    text = services.library.document(key).pages[0].text
+    assert text == "The keeper counted ships from the northern tower"
+    get = client(services).get
+    assert get(f"/pages/{key}/1/picture?width=90").content.startswith(b"\x89PNG")
+    start = text.index("northern")
+    page = get(f"/pages/{key}/1/text", params={"spot": f"1:{start}-{start + 8}"}).json()
+    assert page["ratio"] == 0.5 and "The keeper counted ships" in [words for words, _ in page["pieces"]]
+    ((left, top, width, height),) = page["marks"]
+    assert 0.2 < left < 0.3 and 0.1 < width < 0.2 and 0.28 < top < 0.36 and 0.05 < height < 0.15
 
 
 def test_search(services: Services, tmp_path: Path) -> None:

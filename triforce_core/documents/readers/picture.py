@@ -10,20 +10,20 @@ from .pdf_lines import Line
 from .pdf_pages import page_texts
 from .source import Raw, RawPage, Source, Unread
 
-_FORMATS = ("PNG", "JPEG", "TIFF", "WEBP")
+FORMATS = ("PNG", "JPEG", "TIFF", "WEBP")
 _POINTS = 612.0  # width of a page: what a picture says of its resolution is seldom true
 
 
 def read_picture(source: Source) -> Raw:
     """Read each frame of a TIFF, and the first one of other pictures. Raises DamagedDocumentError and
     DocumentTooLargeError."""
-    from PIL import Image, ImageOps
+    from PIL import Image
 
     unread = Unread()
     pages: list[RawPage] = []
     lines: list[list[Line]] = []
     try:
-        file = Image.open(source.path, formats=_FORMATS)
+        file = Image.open(source.path, formats=FORMATS)
         count = getattr(file, "n_frames", 1) if file.format == "TIFF" else 1
         source.check_pages(count)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as problem:
@@ -37,10 +37,9 @@ def read_picture(source: Source) -> Raw:
             page.picture = True
             continue
         try:
-            file.seek(index)
-            picture: Any = ImageOps.exif_transpose(file.convert("RGB"))
+            picture = frame(file, index)
             picture.thumbnail((LONG_SIDE, LONG_SIDE))
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):  # this one; others may be whole
+        except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError):  # others may be whole
             page.failed = True
             continue
         found = source.recogniser.page(picture, _POINTS)
@@ -52,6 +51,15 @@ def read_picture(source: Source) -> Raw:
     for page, text in zip(pages, texts, strict=True):
         page.text = text
     return Raw("picture", "rapidocr", "", pages, headings=headings, unread=unread)
+
+
+def frame(file: Any, index: int) -> Any:
+    """Return a picture of a file that Pillow opened, upright where it says how it lies. Raises OSError, ValueError,
+    SyntaxError, EOFError or DecompressionBombError."""
+    from PIL import ImageOps
+
+    file.seek(index)
+    return ImageOps.exif_transpose(file).convert("RGB")
 
 
 def _damaged(source: Source) -> DamagedDocumentError:
