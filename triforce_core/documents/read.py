@@ -34,7 +34,7 @@ from .readers.source import FORMATS
 Progress = Callable[[int, int], None]
 _READER = f"{__package__}.reader_process"
 _PDF_READERS = ("pypdfium2", "pypdf")
-_KINDS = frozenset({"pdf", "txt", "markdown", "rst", "html", "docx", "epub", "picture"})
+_KINDS = frozenset({"pdf", "txt", "markdown", "rst", "html", "docx", "epub", "csv", "mail", "picture"})
 _MOST_CRASHES = 3  # pages that may kill a reader before it is given up
 _TICK = 0.05
 _RECOGNISERS = threading.BoundedSemaphore(1)  # one keeps every core busy

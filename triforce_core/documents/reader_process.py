@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 _READERS = {
     "pdf": "pdf.read_with_pdfium", "pypdf": "pdf.read_with_pypdf", "txt": "plain_text.read_text",
     "markdown": "markdown.read_markdown", "rst": "rst.read_rst", "html": "html.read_html", "docx": "docx.read_docx",
-    "epub": "epub.read_epub", "picture": "picture.read_picture",
+    "epub": "epub.read_epub", "csv": "table.read_table", "mail": "mail.read_mail",
+    "picture": "picture.read_picture",
 }  # fmt: skip
 _OTHERS = ("triforce_core.documents.page_process", "pypdf", "pypdfium2", "pypdfium2.raw", "chardet")
 

@@ -45,10 +45,11 @@ _WRITTEN_AS_TEXT = (b"{\\rtf", b"%!PS")  # their files are text; those of all ot
 _CONTROLS = bytes(code for code in range(32) if code not in b"\t\n\v\f\r") + b"\x7f"
 _TEXT_KINDS = (
     dict.fromkeys((".md", ".markdown", ".mdown"), "markdown") | dict.fromkeys((".rst", ".rest"), "rst")
-    | dict.fromkeys((".html", ".htm", ".xhtml"), "html")
+    | dict.fromkeys((".html", ".htm", ".xhtml"), "html") | dict.fromkeys((".csv", ".tsv"), "csv")
 )  # fmt: skip
 _TYPES = "[Content_Types].xml"
 _MAIN_PART = re.compile(rb"(?:wordprocessingml|ms-word)\.\w+(?:\.\w+)?\.?main\+xml")
+_MAIL = re.compile(rb"(?:\A|\n)mime-version:|\Areturn-path:|\Areceived:|\Adelivered-to:", re.IGNORECASE)
 _SIGNED = {".pdf": "PDF", ".docx": "DOCX", ".epub": "EPUB"}
 
 
@@ -78,6 +79,9 @@ def sniff(source: Source) -> str:
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     if start.startswith((b"<!doctype html", b"<html")) or (start.startswith(b"<?xml") and b"<html" in start[:4096]):
         return "html"
+    headers = re.split(rb"\r?\n\r?\n", head.lstrip(b"\xef\xbb\xbf\r\n"), maxsplit=1)[0]
+    if text and _MAIL.search(headers) and re.search(rb"\n(?:content-type|from):", headers, re.IGNORECASE):
+        return "mail"
     return _TEXT_KINDS.get(suffix, "txt")
 
 

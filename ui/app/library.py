@@ -55,8 +55,8 @@ TOO_FEW = "Tick at least two documents, and at most {most}."
 PART_MISSING = "The text of one of these documents is not there yet. Open it alone first."
 
 Ranges = tuple[tuple[int, int], ...]  # pages first..last, counted from 1, in order and apart
-EXTENSIONS = (".pdf", ".txt", ".md", ".markdown", ".rst", ".html", ".htm", ".docx", ".epub", ".png", ".jpg", ".jpeg",
-              ".tif", ".tiff", ".webp")
+EXTENSIONS = (".pdf", ".txt", ".md", ".markdown", ".rst", ".html", ".htm", ".docx", ".epub", ".csv", ".tsv",
+              ".mht", ".mhtml", ".eml", ".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp")
 MAX_UPLOAD_BYTES = 500 << 20
 MOST_PARTS = 20  # documents that are read together
 TEXTS_KEPT = 4  # of the documents used last, in memory

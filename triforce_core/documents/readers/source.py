@@ -15,7 +15,7 @@ from ..limits import ReadLimits
 if TYPE_CHECKING:
     from ..ocr import Recogniser
 
-FORMATS = "PDF, TXT, Markdown, reStructuredText, HTML, DOCX, EPUB, PNG, JPEG, TIFF, WebP"
+FORMATS = "PDF, TXT, Markdown, reStructuredText, HTML, DOCX, EPUB, CSV, MHT, PNG, JPEG, TIFF, WebP"
 
 
 @dataclass(frozen=True)
