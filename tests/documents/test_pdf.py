@@ -365,6 +365,97 @@ def test_filled_fields_and_free_text_are_text(tmp_path: Path) -> None:
     assert "Family name: Coffin\n" in text and text.endswith("\nPaid in full.")
 
 
+def test_hidden_text_is_left_out_and_counted(tmp_path: Path) -> None:
+    import pypdf
+    from pypdf.generic import RectangleObject
+
+    def page(pdf: Any) -> None:
+        write(pdf, ["The keeper of the light wrote every evening into the green ledger of the harbour."], y=700)
+        pdf.drawString(72, 660, "Invisible order one.", mode=3)
+        pdf.setFillGray(1)
+        pdf.drawString(72, 620, "White order two.")
+        pdf.setFillGray(0.2)
+        pdf.rect(60, 570, 400, 30, fill=1)
+        pdf.setFillGray(1)
+        pdf.drawString(72, 580, "White words on a dark bar are seen.")
+        pdf.setFillGray(0)
+        pdf.drawString(72, 20, "Beside the page.")
+        pdf.setFont("Times-Roman", 0.5)
+        pdf.drawString(72, 540, "tiny order three")
+
+    writer = pypdf.PdfWriter(clone_from=io.BytesIO(drawn(page)))
+    writer.pages[0].cropbox = RectangleObject((50, 50, 562, 742))
+    out = io.BytesIO()
+    writer.write(out)
+    (text,), _, raw = read(tmp_path, out.getvalue())
+    assert "green ledger" in text and "White words on a dark bar are seen." in text
+    assert "order" not in text and "Beside" not in text
+    assert raw.unread.sentences() == ["12 words that the file hides were left out."]
+
+
+def test_the_invisible_layer_of_a_scan_and_small_units_stay(tmp_path: Path) -> None:
+    from PIL import Image
+    from reportlab.lib.utils import ImageReader
+
+    def scan(pdf: Any) -> None:
+        pdf.drawImage(ImageReader(Image.new("RGB", (30, 40), "white")), 0, 60, 612, 732)
+        pdf.drawString(72, 700, "The words of the scan that were read by another program.", mode=3)
+        pdf.drawString(72, 30, "A stamp below it.")
+
+    def scaled(pdf: Any) -> None:
+        pdf.scale(50, 50)
+        pdf.setFont("Times-Roman", 0.22)
+        pdf.drawString(1, 10, "Words in units of fifty points each.")
+
+    texts, _, raw = read(tmp_path, drawn(scan, scaled))
+    assert "read by another program." in texts[0] and "A stamp" in texts[0] and "fifty points" in texts[1]
+    assert raw.unread.hidden == 0
+
+
+def test_layers_that_are_off_are_left_out(tmp_path: Path) -> None:
+    from tests.documents.hostile import pdf, stream
+
+    content = (b"BT /F1 11 Tf 72 700 Td (The keeper wrote every evening.) Tj ET "
+               b"/OC /On BDC BT /F1 11 Tf 72 650 Td (This layer is on.) Tj ET EMC "
+               b"/OC /Off BDC BT /F1 11 Tf 72 600 Td (This layer is off.) Tj ET EMC")
+    data = pdf([
+        b"<</Type/Catalog/Pages 2 0 R/OCProperties<</OCGs[6 0 R 7 0 R]/D<</OFF[7 0 R]>>>>>>",
+        b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
+        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 612 792]/Contents 4 0 R/Resources<</Font<</F1 5 0 R>>"
+        b"/Properties<</On 6 0 R/Off 7 0 R>>>>>>", stream(content),
+        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>", b"<</Type/OCG/Name(English)>>",
+        b"<</Type/OCG/Name(Draft)>>"])
+    (text,), _, raw = read(tmp_path, data)
+    assert "layer is on" in text and "layer is off" not in text and raw.unread.hidden == 4
+
+
+def test_damage_is_told_of_the_page_that_has_it(tmp_path: Path) -> None:
+    data = bytearray(repacked(many_pages(8)))
+    starts = [found.end() for found in re.finditer(rb"(?<!end)stream\r?\n", data)]
+    largest = sorted(starts, key=lambda at: data.index(b"endstream", at) - at)[-8:]
+    data[min(largest) + 300] ^= 0xFF
+    _, warnings, _ = read(tmp_path, bytes(data))
+    assert [re.sub("[0-9]+", "N", warning) for warning in warnings] == [
+        "Page N is damaged: some of the text there may be missing or wrong."]
+
+
+def test_a_broken_profile_or_an_attached_pdf_is_no_damage(tmp_path: Path) -> None:
+    import pypdf
+    from pypdf.generic import DecodedStreamObject, NameObject, NumberObject
+
+    writer = pypdf.PdfWriter(clone_from=io.BytesIO(many_pages(2)))
+    writer.add_attachment("inner.pdf", many_pages(1, pageCompression=0))
+    profile = DecodedStreamObject()
+    profile.set_data(b"no profile at all")
+    profile[NameObject("/N")] = NumberObject(3)
+    profile[NameObject("/Filter")] = NameObject("/FlateDecode")
+    writer._add_object(profile)
+    out = io.BytesIO()
+    writer.write(out)
+    _, warnings, _ = read(tmp_path, out.getvalue())
+    assert warnings == []
+
+
 def many_pages(pages: int = 6, **options: Any) -> bytes:
     rng = random.Random(7)
 

@@ -108,7 +108,7 @@ def read_with_pdfium(source: Source) -> Raw:
         pdf.init_forms()  # its fields' values are asked for through it
     lines: dict[int, list[Line]] = {}
     words: dict[int, list[Word]] = {}
-    unread = Unread()
+    unread, off = Unread(), found.layers_off
 
     def label(index: int) -> str:
         try:
@@ -119,7 +119,8 @@ def read_with_pdfium(source: Source) -> Raw:
     def read(index: int) -> tuple[str, bool]:
         page = pdf[index]
         try:
-            lines[index] = lines_of_page(page, pdf.formenv, c)
+            lines[index], hidden = lines_of_page(page, pdf.formenv, off, c)
+            unread.hidden += hidden
             text = "\n".join(line.text for line in lines[index])
             picture = letters(text) < FEW_LETTERS and _is_drawn(page, c)
             garbled = len(text.split()) > FEW_LETTERS > letters(text)

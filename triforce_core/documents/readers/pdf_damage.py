@@ -24,6 +24,9 @@ _OTHERS = re.compile(
 _PACKED = (b"x\x01", b"x^", b"x\x9c", b"x\xda", b"h\xde", b"H\x89")
 _END = re.compile(rb"endstream")
 _SHOWS = re.compile(rb"[\])>]\s*T[jJ]\b")
+_OFF = re.compile(rb"/OFF\s*(?:\[?\s*\d|[/>])")
+_NO_TEXT = re.compile(rb"/(?:EmbeddedFile|Params|Metadata|Alternate|FunctionType|ShadingType|Sound)(?![a-zA-Z])"
+                      rb"|/N\s+[134](?!\d)")  # attachments, ICC profiles, what paints
 _LENGTH = re.compile(rb"/Length\s+(\d+)(?!\s+\d+\s+R)")
 _LONGEST_DICTIONARY = 4000
 _MOST = 64 << 20  # bytes that one stream may unpack to
@@ -42,47 +45,77 @@ _OPERATORS = frozenset(
 class Damage:
     """texts: streams that write text onto a page; 0 where nobody looked. broken: pages (from 0) that
     hold a stream which breaks off. elsewhere: some stream is broken, and no page was seen to own it. repaired: the file
-    with all of its pages, where the tree says fewer; None: there is nothing to repair."""
+    with all of its pages, where the tree says fewer; None: there is nothing to repair. layers_off: the names of layers
+    that are not shown."""
 
     texts: int = 0
     broken: tuple[int, ...] = ()
     elsewhere: bool = False
     repaired: bytes | None = None
+    layers_off: frozenset[str] = frozenset()
 
 
 def damage(path: Path, pages: int, password: str | None, encrypted: bool) -> Damage:
     """Return the damage of a file that PDFium opened with so many pages."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        broken, found, texts = _look_through(data, encrypted)
+        broken, found, texts, layers = _look_through(data, encrypted)
+    off = _layers_off(path, password) if layers else frozenset()
     if not broken and found <= pages:
-        return Damage(texts)
+        return Damage(texts, layers_off=off)
     try:
-        return replace(_by_pypdf(path, pages, password, broken), texts=texts)
+        return replace(_by_pypdf(path, pages, password, broken), texts=texts, layers_off=off)
     except MemoryError:
         raise
     except Exception:  # the library raises many kinds for a broken file
-        return Damage(texts, elsewhere=True)
+        return Damage(texts, elsewhere=True, layers_off=off)
 
 
-def _look_through(data: mmap.mmap, encrypted: bool) -> tuple[bool, int, int]:
-    """Return whether a stream is broken, and how many pages (replaced ones too) and streams of text there are. An
-    encrypted file's streams cannot be looked into from outside."""
+def _look_through(data: mmap.mmap, encrypted: bool) -> tuple[bool, int, int, bool]:
+    """Return whether a stream is broken that may hold text, how many pages (replaced ones too) and streams of text
+    there are, and whether a layer may be off. An encrypted file's streams cannot be looked into from outside."""
     found, size, count, texts, broken = len(_PAGE.findall(data)), 0, 0, 0, False
+    layers, ends = _OFF.search(data) is not None, len(_END.findall(data))
     if encrypted:
-        return False, found, 0
+        return False, found, 0, layers
     for head, body in _streams(data):
         count += 1
-        if b"/Image" in head or size > _MOST_IN_ALL:
+        if b"/Filter" not in head:
+            ends -= len(_END.findall(body))  # of a file inside this one
+        if b"/Image" in head or size > _MOST_IN_ALL or (_NO_TEXT.search(head) and b"/ObjStm" not in head):
             continue
         plain, whole = _unpacked(head, body)
         size += len(plain)
         broken = broken or not whole
         if b"/ObjStm" in head:
             found += len(_PAGE.findall(plain))
+            layers = layers or _OFF.search(plain) is not None
         elif b"/Filter" not in head and b"BT" in plain and not _sound(plain):
             broken = True
         texts += b"/Form" not in head and b"BT" in plain and _SHOWS.search(plain) is not None
-    return broken or count != len(_END.findall(data)), found, texts
+    return broken or count != ends, found, texts, layers
+
+
+def _layers_off(path: Path, password: str | None) -> frozenset[str]:
+    """Return the names of layers that are off when the file is opened, and of no other layer."""
+    import pypdf
+
+    try:
+        pdf = pypdf.PdfReader(str(path))
+        if pdf.is_encrypted:
+            pdf.decrypt(password or "")
+        layers = _dictionary(pdf.root_object, "/OCProperties")
+        usual = _dictionary(layers, "/D")
+        marked = {entry.idnum for entry in usual.get("/OFF", [])}
+        if usual.get("/BaseState") == "/OFF":
+            marked = {entry.idnum for entry in layers["/OCGs"]} - {entry.idnum for entry in usual.get("/ON", [])}
+        names: dict[bool, set[str]] = {True: set(), False: set()}
+        for entry in layers["/OCGs"]:
+            names[entry.idnum in marked].add(str(entry.get_object()["/Name"]))
+        return frozenset(names[True] - names[False])
+    except MemoryError:
+        raise
+    except Exception:  # the library raises many kinds for a broken file, whose layers are then all shown
+        return frozenset()
 
 
 def _by_pypdf(path: Path, pages: int, password: str | None, broken: bool) -> Damage:
@@ -178,14 +211,18 @@ def _sound(content: bytes) -> bool:
 
 def _page_broken(page: Any) -> bool:
     try:
-        resources = page.get("/Resources", {}).get_object()
-        streams = [page.get("/Contents")]
-        streams += list(resources.get("/XObject", {}).get_object().values())
-        for font in resources.get("/Font", {}).get_object().values():
+        resources = _dictionary(page, "/Resources")
+        streams = [page.get("/Contents"), *_dictionary(resources, "/XObject").values()]
+        for font in _dictionary(resources, "/Font").values():
             streams.append(font.get_object().get("/ToUnicode"))
         return any(map(_broken, streams)) or page.get("/Contents") is None
     except Exception:  # the library raises many kinds for a broken page
         return True
+
+
+def _dictionary(owner: Any, key: str) -> Any:
+    found = owner.get(key)
+    return {} if found is None else found.get_object()
 
 
 def _broken(entry: Any) -> bool:

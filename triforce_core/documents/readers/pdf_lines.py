@@ -11,13 +11,14 @@ import ctypes
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 from typing import Any
 
 from .pdf_figures import is_raised_figure, lowered, raised
+from .pdf_hidden import Hidden
 
 HYPHEN = "\ufffe"  # PDFium's mark of a hyphen at a line's end, which hides the line break; U+0002 in old versions
 _BREAK = re.compile("\r\n|\r|\n|(?<=\ufffe)")
@@ -31,6 +32,7 @@ ITEM_MARK = r"(?:[•◦▪‣●○·–—*-]|\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,5
 _ITEM = re.compile(ITEM_MARK + r"\Z")
 _STACKED = 1.7  # line heights between the lines of one cell
 _STACKED_BESIDE = 2.7  # ... that stands beside another: it may have several paragraphs
+_MOST_UNSEEN = 0.6  # of the words of a page must be seen, or else all of them count
 _SAME = 3.0  # points
 _MOST_ANNOTATIONS = 2_000  # of one page
 _LONGEST_VALUE = 1 << 18  # bytes
@@ -53,26 +55,39 @@ class Line:
 
 @dataclass(slots=True)
 class Span(Line):
-    """Characters of one text object. spaced: white space stands before it. turn: quarters, against the clock."""
+    """Characters of one text object. spaced: white space stands before it. turn: quarters, against the clock.
+    hidden: nobody sees it; unseen: it is invisible and lies on no picture, or beside the paper."""
 
     spaced: bool = True
     turn: int = 0
+    hidden: bool = False
+    unseen: bool = False
 
 
 Cells = list[list[Line]]
 
 
-def lines_of_page(page: Any, forms: Any, c: Any) -> list[Line]:
-    """Return the lines of a page of PDFium's. forms: the document's form environment, or None."""
-    spans = _spans(page, c)
+def lines_of_page(page: Any, forms: Any, off: Collection[str], c: Any) -> tuple[list[Line], int]:
+    """Return the lines of a page of PDFium's, and how many words on it nobody sees. forms: the document's form
+    environment, or None; off: the names of layers that are off."""
+    hidden = Hidden(page, off, c)
+    spans = _spans(page, hidden, c)
     solid = sum(len(span.text) * (1 if span.turn == spans[0].turn else -1) for span in spans)
     if solid > 0 and spans[0].turn != page.get_rotation() // 90:  # PDFium orders lines as they stand on the turned page
         page.set_rotation(90 * spans[0].turn)
-        spans = _spans(page, c)
-    return _with_annotations(lines_of_spans(spans), page, forms, c)
+        spans = _spans(page, hidden, c)
+    shown = [span for span in spans if not span.hidden]
+    seen = [span for span in shown if not span.unseen]
+    if _words(seen) < _MOST_UNSEEN * _words(shown):  # a layer of text without its picture, or paper of a wrong size
+        seen = shown
+    return _with_annotations(lines_of_spans(seen), page, forms, c), _words(spans) - _words(seen)
 
 
-def _spans(page: Any, c: Any) -> list[Span]:
+def _words(spans: Sequence[Span]) -> int:
+    return sum(len(span.text.split()) for span in spans)
+
+
+def _spans(page: Any, hidden: Hidden, c: Any) -> list[Span]:
     """Return spans in the order of the file. Only the page's main direction of writing is kept in place; a stamp at the
     margin comes last."""
     text_page = page.get_textpage()
@@ -80,7 +95,7 @@ def _spans(page: Any, c: Any) -> list[Span]:
     count = text_page.count_chars()
     if len(text) != count:  # a character without a meaning, or of two halves: take one by one
         text = "".join(chr(c.FPDFText_GetUnicode(text_page.raw, at) or 0xFFFD) for at in range(count))
-    spans = list(_Asker(text.replace("\x02", HYPHEN), text_page.raw, c).spans())
+    spans = list(_Asker(text.replace("\x02", HYPHEN), text_page.raw, hidden, c).spans())
     text_page.close()
     turns = Counter[int]()
     for span in spans:
@@ -95,8 +110,8 @@ def _whole(text: str) -> str:
 
 
 class _Asker:
-    def __init__(self, text: str, raw: Any, c: Any) -> None:
-        self._text, self._raw, self._c = text, raw, c
+    def __init__(self, text: str, raw: Any, hidden: Hidden, c: Any) -> None:
+        self._text, self._raw, self._hidden, self._c = text, raw, hidden, c
         self._box, self._matrix = c.FS_RECTF(), c.FS_MATRIX()
         self._x, self._y = ctypes.c_double(), ctypes.c_double()
         self._fonts: dict[int, bool] = {}
@@ -178,7 +193,10 @@ class _Asker:
         low, high = min(box[1], self._box.bottom), max(box[3], self._box.top)
         x, y = self._x.value, self._y.value
         place = [(left, right, y), (low, high, -x), (-right, -left, -y), (-high, -low, x)][turn]
-        return Span(_whole(text), *place, size or 1.0, self._bold(found), spaced=spaced, turn=turn)
+        where = (left, low, right, high)
+        return Span(_whole(text), *place, size or 1.0, self._bold(found), spaced=spaced, turn=turn,
+                    unseen=self._hidden.unseen(found, where),
+                    hidden=self._hidden.hides(found, where, size, end - first))
 
     def _bold(self, text_object: Any) -> bool:
         if not text_object:
