@@ -27,7 +27,7 @@ _HOME = {
     "documents.page_images": ("PageImages", "PageLayout", "layout_of_words"),
     "errors": (
         "ConfigError", "ContextTooLongError", "DocumentError", "EncryptedDocumentError", "EngineDiedError",
-        "ModelError", "NotEnoughDiskError", "NotEnoughMemoryError", "TriForceError",
+        "ModelError", "NotEnoughDiskError", "NotEnoughMemoryError", "TriForceError", "UnclearEncodingError",
     ),
     "events": (
         "AnswerStats", "ClassFit", "CuratedModel", "DocumentFit", "DocumentOpened", "DraftChoice",

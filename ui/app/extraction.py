@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from triforce_core import READERS, Document, EncryptedDocumentError, TriForceError
+from triforce_core import READERS, Document, EncryptedDocumentError, TriForceError, UnclearEncodingError
 
 from .jobs import READING_CANCELLED, UNEXPECTED
 from .library import Entry, Library
@@ -24,11 +24,13 @@ class Extraction:
     """A file whose text is being taken out, page by page.
 
     entry: the document as it was when this was asked for: the text is kept for that one, never for one that was added
-    in its place. then_read: somebody opened it. started: it has a reader; keeping: its text is being stored, past
+    in its place. encoding: that the person chose. then_read: somebody opened it.
+    started: it has a reader; keeping: its text is being stored, past
     cancelling. began: of ``time.monotonic``."""
 
     entry: Entry
     password: str | None = None
+    encoding: str = ""
     then_read: bool = False
     pages_done: int = 0
     pages_total: int = 0
@@ -58,9 +60,11 @@ class TextExtractor:
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="extract")
         self._lock = threading.Lock()
         self.extractions: dict[str, Extraction] = {}
+        self.readings: dict[str, Sequence[Sequence[str]]] = {}  # of texts whose encoding is for the person to choose
         self.version = 0
 
-    def extract(self, document: str, *, password: str | None = None, then_read: bool = False) -> None:
+    def extract(self, document: str, *, password: str | None = None, encoding: str = "",
+                then_read: bool = False) -> None:
         """Start on a document, unless that is under way. Another password starts anew."""
         with self._lock:
             entry, now = self._library.get(document), self.extractions.get(document)
@@ -75,7 +79,8 @@ class TextExtractor:
             self._pool.submit(self._next)
             if now is not None:
                 now.cancelled.set()
-            self.extractions[document] = Extraction(entry, password, then_read)
+            self.extractions[document] = Extraction(entry, password, encoding, then_read)
+            self.readings.pop(document, None)
             self.version += 1
 
     def cancel(self, document: str) -> None:
@@ -119,7 +124,8 @@ class TextExtractor:
 
         state, text = "failed", ""
         try:
-            document = self._read(path, extraction.password, progress=progress, cancel=extraction.cancelled)
+            chosen = {"encoding": extraction.encoding} if extraction.encoding else {}
+            document = self._read(path, extraction.password, progress=progress, cancel=extraction.cancelled, **chosen)
             with self._lock:
                 extraction.keeping = self._is_wanted(extraction)
             if extraction.keeping:
@@ -129,6 +135,8 @@ class TextExtractor:
             state, text = "locked", str(error) if extraction.password else ""
         except TriForceError as error:
             text = str(error)
+            if isinstance(error, UnclearEncodingError):
+                self.readings[entry.id] = error.readings
         except Exception as error:
             if not extraction.cancelled.is_set():
                 log.exception("extraction failed")

@@ -171,6 +171,10 @@ class Services:
         if view.document and password:
             self.extractor.extract(view.document, password=password, then_read=True)
 
+    def choose_encoding(self, view: TabView, encoding: str) -> None:
+        if view.document and encoding:
+            self.extractor.extract(view.document, encoding=encoding, then_read=True)
+
     def delete(self, view: TabView, document: str) -> None:
         """Delete a document; ``undo`` brings it back for a moment. Raises Refusal where it is part of another."""
         entry, holding = self.library.get(document), self.library.holding(document)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import gradio as gr
 
@@ -34,6 +35,8 @@ RESTING = "Saved; reopens when you ask."
 PASSWORD_TITLE = "This file is protected"
 PASSWORD_HELP = "Enter its password. It is used once to extract the text and is not saved."
 PASSWORD = "Password"
+WHICH_TITLE = "How is this text to be read?"
+WHICH = "The file does not say in which encoding it is. Press the one whose line reads right."
 DISK_TITLE = "The disk is full"
 SILENT_TITLE = "The engine does not answer"
 SILENT = "The engine has not answered for {seconds} s. If it stays so for {limit} s it is ended, and a new one starts."
@@ -101,10 +104,11 @@ def means(stored: str, model: ModelInfo | None) -> str:
 
 def head(entry: Entry | None, phase: str, *, extraction: Extraction | None = None, prefill: Job | None = None,
          load: LoadProgress | None = None, opened: DocumentOpened | None = None, problem: str = "",
-         weighing: Weighing | None = None, wait: str = "", language: str = "") -> str:
+         weighing: Weighing | None = None, wait: str = "", language: str = "",
+         readings: Sequence[Sequence[str]] = ()) -> str:
     """Return the open document's name, and one line (or bar, or card) about where it stands. weighing: what each of
     several documents takes that are read together. wait: what its prefill waits for. language: what that of the
-    document means for the model."""
+    document means for the model. readings: of a text whose encoding is to be chosen."""
     if entry is None:
         return ""
     more = ""
@@ -117,6 +121,10 @@ def head(entry: Entry | None, phase: str, *, extraction: Extraction | None = Non
             text += f": page {extraction.pages_done} of {extraction.pages_total}"
             done = extraction.pages_done / extraction.pages_total
         body = progress_bar(text, done, "", False)
+    elif phase == "failed" and readings:
+        choices = "".join(f"<p>{button(name, 'encoding', encoding=codec)} {esc(line)}</p>"
+                          for codec, name, line in readings)
+        body = card("warn", WHICH_TITLE, WHICH, action=choices)
     elif phase == "failed":
         body = card("error", PHASES["failed"], entry.error, action=button("Try again", "read", css="tf-quiet"))
     elif prefill is not None:
@@ -172,7 +180,8 @@ def actions(services: Services) -> Actions:
     def dismiss(view: TabView, data: dict[str, str]) -> None:
         view.notice = None
 
-    return {"read": lambda view, data: services.read(view.document or ""),
+    return {"encoding": lambda view, data: services.choose_encoding(view, data["encoding"]),
+            "read": lambda view, data: services.read(view.document or ""),
             "cancel-reading": lambda view, data: services.cancel_reading(view.document or ""), "dismiss": dismiss}
 
 
@@ -200,7 +209,7 @@ def panels(services: Services) -> list[Panel]:
         return head(entry, now, extraction=extractor.extractions.get(document), prefill=prefill, wait=wait,
                     load=queue.load_progress, opened=queue.opened.get(document),
                     language=means(entry.language, queue.model) if entry else "",
-                    problem=queue.problems.get(document, ""),
+                    problem=queue.problems.get(document, ""), readings=extractor.readings.get(document, ()),
                     weighing=services.collection.of(entry) if entry and alone(view) else None)
 
     def notice(view: TabView) -> tuple[str, str, str] | None:
