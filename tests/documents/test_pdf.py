@@ -412,6 +412,19 @@ def test_the_invisible_layer_of_a_scan_and_small_units_stay(tmp_path: Path) -> N
     assert raw.unread.hidden == 0
 
 
+def test_a_page_that_inherits_its_paper_keeps_its_head(tmp_path: Path) -> None:
+    from tests.documents.hostile import pdf, stream
+
+    data = pdf([
+        b"<</Type/Catalog/Pages 2 0 R>>", b"<</Type/Pages/Kids[3 0 R]/Count 1/MediaBox[0 0 595 842]>>",
+        b"<</Type/Page/Parent 2 0 R/Contents 4 0 R/Resources<</Font<</F1 5 0 R>>>>>>",
+        stream(b"BT /F1 11 Tf 72 815 Td (A head on A4.) Tj 0 -100 Td "
+               b"(The keeper of the light wrote every evening into the ledger.) Tj ET"),
+        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>"])
+    (text,), _, raw = read(tmp_path, data)
+    assert "A head on A4." in text and raw.unread.hidden == 0
+
+
 def test_layers_that_are_off_are_left_out(tmp_path: Path) -> None:
     from tests.documents.hostile import pdf, stream
 

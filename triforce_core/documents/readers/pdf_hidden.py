@@ -25,7 +25,8 @@ class Hidden:
         box = c.FS_RECTF()
         c.FPDF_GetPageBoundingBox(page.raw, box)
         self._sheet = (box.left, box.bottom, box.right, box.top)
-        self._paper: Box = page.get_mediabox()
+        # PDFium does not look up a box that the page inherits, and would take Letter for it.
+        self._paper: Box = page.get_mediabox(fallback_ok=False) or self._sheet
         self._backgrounds: list[Box] | None = None
         self._pictures: list[Box] | None = None
         self._colours = [ctypes.c_uint() for _ in range(4)]
