@@ -66,7 +66,6 @@ _UNLIKELY = 0.13  # of the best reading: nothing is like any language
 _CHOICES = 3
 _LONGEST = 160  # characters of a reading that are shown
 _PRINTABLE = bytes((*b"\t\n\r", *range(32, 127)))
-_HIGH = re.compile(rb"[^\n]*[\x80-\xff][^\n]*")
 _CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*+(?:[\"']\s*+)?([\w:.-]{2,30})"
                       rb"|\A\s*<\?xml[^>]{0,200}?encoding\s*=\s*[\"']\s*([\w:.-]{2,30})", re.IGNORECASE | re.ASCII)
 _NO_LETTERS = re.compile("[\x7f-\x9f\ufffd]")
@@ -145,7 +144,7 @@ def _not_utf8(data: bytes, name: str, codec: str, ask: bool) -> tuple[str, str]:
     broken = text.count("\ufffd")
     if sum(len(run) for run in re.findall("[^\x00-\x7f\ufffd]+", text)) > broken:
         return text, _broken(name, broken)
-    readings, clear = _readings(b"\n".join(_HIGH.findall(data, 0, 16 * _SAMPLE))[:_SAMPLE] or data[-_SAMPLE:])
+    readings, clear = _readings(b"\n".join(line for line in data[: 16 * _SAMPLE].split(b"\n") if not line.isascii())[:_SAMPLE] or data[-_SAMPLE:])
     if ask and not clear:
         shown = [(codec, _KNOWN[codec], _shown(text)) for codec, text in readings]
         raise UnclearEncodingError(
