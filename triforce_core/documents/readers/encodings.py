@@ -144,7 +144,8 @@ def _not_utf8(data: bytes, name: str, codec: str, ask: bool) -> tuple[str, str]:
     broken = text.count("\ufffd")
     if sum(len(run) for run in re.findall("[^\x00-\x7f\ufffd]+", text)) > broken:
         return text, _broken(name, broken)
-    readings, clear = _readings(b"\n".join(line for line in data[: 16 * _SAMPLE].split(b"\n") if not line.isascii())[:_SAMPLE] or data[-_SAMPLE:])
+    telling = [line for line in data[: 16 * _SAMPLE].split(b"\n") if not line.isascii()]
+    readings, clear = _readings(b"\n".join(telling)[:_SAMPLE] or data[-_SAMPLE:])
     if ask and not clear:
         shown = [(codec, _KNOWN[codec], _shown(text)) for codec, text in readings]
         raise UnclearEncodingError(
