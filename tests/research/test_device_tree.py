@@ -13,13 +13,12 @@ from speculation.grown import PARAMS, WIDE, Grown, paths
 from speculation.probs import ANY_SHAPE
 
 from tests.model.tiny import VOCAB
-from tests.speculation.test_graph_runner import START, run_again, same
+from tests.speculation.test_graph_runner import START, run_again, same, write_on
 from triforce_core.config import SamplingParams
 from triforce_core.kv_cache.retrieval import IndexedRetrievalCache, RetrievalCache
 from triforce_core.research.tree_shape import TreeShape, sequoia
 from triforce_core.sampling import Sampler, SeededChance
 from triforce_core.speculation import tree
-from triforce_core.speculation.round import speculate
 
 
 def lives(pair: tuple[Grown, Grown], samplers: Callable[[int], tuple[Sampler, Sampler]], levels: int,
@@ -146,10 +145,7 @@ def test_near_the_end_of_the_context_the_host_leads():
     sampler = Sampler(SamplingParams())
     while len(tiers.context) < START + 40:
         tiers.host.shape = WIDE
-        done = speculate(tiers.full, tiers.drafter, tiers.context, 4, sampler, verify=ANY_SHAPE)
-        tiers.context += done.verdict.token_ids
-        tiers.full.commit()
-        tiers.drafter.settle(tiers.context, committed=True)
+        write_on(tiers, 4, sampler, verify=ANY_SHAPE)
     assert tiers.full.cache.room <= 1
 
 
@@ -162,10 +158,7 @@ def test_words_under_a_middle_tier_are_plain_decodings(params, verifier):
         tiers = Grown(on_device=True, capture=lambda: run_again, reviewed=True)
         sampler = Sampler(params, verifier=verifier)
         while len(tiers.context) < START + 60:
-            done = speculate(tiers.full, tiers.drafter, tiers.context, gamma2, sampler, verify=ANY_SHAPE)
-            tiers.context += done.verdict.token_ids
-            tiers.full.commit()
-            tiers.drafter.settle(tiers.context, committed=True)
+            write_on(tiers, gamma2, sampler, verify=ANY_SHAPE)
             for model in (tiers.full, tiers.host.model):
                 model.cache.check_integrity()
         words.append(tiers.context[: START + 60])

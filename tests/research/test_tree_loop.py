@@ -12,7 +12,7 @@ from speculation.probs import ANY_SHAPE, OnTensors
 from speculation.toy import enumerate_exactly, total_variation
 
 from tests.model.tiny import VOCAB
-from tests.speculation.test_graph_runner import START, run_again, same
+from tests.speculation.test_graph_runner import START, run_again, same, write_on
 from triforce_core.config import SamplingParams
 from triforce_core.research import tree_verifier
 from triforce_core.research.tree_drafter import siblings_on_tensors
@@ -21,7 +21,6 @@ from triforce_core.research.tree_schedule import Bounds, plan
 from triforce_core.research.tree_shape import TreeShape
 from triforce_core.research.tree_verifier import reject_tree_on_tensors
 from triforce_core.sampling import DrawnChance, Sampler, SeededChance
-from triforce_core.speculation.round import speculate
 
 
 def side_by_side(pair: tuple[Grown, Grown], samplers: Callable[[int], tuple[Sampler, Sampler]], count: int,
@@ -106,11 +105,7 @@ def test_words_with_rounds_of_trees_are_plain_decodings(params, verifier):
         sampler = Sampler(params, verifier=verifier)
         while len(tiers.context) < START + 70:
             left = START + 70 - len(tiers.context)
-            done = speculate(tiers.full, tiers.drafter, tiers.context, min(7, left - 1) if loop else 0, sampler,
-                             most=left - 1, verify=ANY_SHAPE)
-            tiers.context += done.verdict.token_ids
-            tiers.full.commit()
-            tiers.drafter.settle(tiers.context, committed=True)
+            write_on(tiers, min(7, left - 1) if loop else 0, sampler, most=left - 1, verify=ANY_SHAPE)
             for model in (tiers.full, tiers.host.model):
                 model.cache.check_integrity()
         words.append(tiers.context[: START + 70])

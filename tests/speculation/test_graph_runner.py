@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -291,14 +292,18 @@ def test_masks_are_asked_on_the_host():
             one.settle(draft.token_ids[:3], draft)
 
 
+def write_on(tiers: Any, gamma2: int, sampler: Sampler, **more: Any) -> None:
+    """Run one round over the tiers' context, and commit what it wrote. more: see ``speculate``."""
+    tiers.context += speculate(tiers.full, tiers.drafter, tiers.context, gamma2, sampler, **more).verdict.token_ids
+    tiers.full.commit()
+    tiers.drafter.settle(tiers.context, committed=True)
+
+
 def test_near_the_end_of_the_context_drafts_get_shorter():
     tiers = Tiers(2, on_device=True, max_tokens=START + 20)
     sampler = Sampler(SamplingParams())
     while len(tiers.context) < START + 20:
-        done = speculate(tiers.full, tiers.drafter, tiers.context, 6, sampler)
-        tiers.context += done.verdict.token_ids
-        tiers.full.commit()
-        tiers.drafter.settle(tiers.context, committed=True)
+        write_on(tiers, 6, sampler)
     assert tiers.full.cache.room <= 1
 
 
@@ -309,9 +314,6 @@ def test_the_words_are_plain_decodings(temperature):
         tiers = Tiers(2, on_device=on_device, capture=lambda: run_again)
         sampler = Sampler(SamplingParams(temperature=temperature, seed=9), verifier="coupled")
         while len(tiers.context) < START + 60:
-            done = speculate(tiers.full, tiers.drafter, tiers.context, gamma2, sampler)
-            tiers.context += done.verdict.token_ids
-            tiers.full.commit()
-            tiers.drafter.settle(tiers.context, committed=True)
+            write_on(tiers, gamma2, sampler)
         words.append(tiers.context[: START + 60])
     assert words[0] == words[1]

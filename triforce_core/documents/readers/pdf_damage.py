@@ -24,7 +24,7 @@ _OTHERS = re.compile(
 _PACKED = (b"x\x01", b"x^", b"x\x9c", b"x\xda", b"h\xde", b"H\x89")
 _END = re.compile(rb"endstream")
 _SHOWS = re.compile(rb"[\])>]\s*T[jJ]\b")
-_OFF = re.compile(rb"/OFF\s{0,8}(?:\[?\s{0,8}\d|[/>])")
+_OFF = re.compile(rb"/OFF\s*(?:\[\s*\d|[\d/>])")
 _NO_TEXT = re.compile(rb"/(?:EmbeddedFile|Params|Metadata|Alternate|FunctionType|ShadingType|Sound)(?![a-zA-Z])"
                       rb"|/N\s+[134](?!\d)")  # attachments, ICC profiles, what paints
 _LENGTH = re.compile(rb"/Length\s+(\d+)(?!\s+\d+\s+R)")
