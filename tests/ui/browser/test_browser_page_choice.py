@@ -222,8 +222,8 @@ def test_a_file_dropped_anywhere_is_added(served, tab, selector) -> None:
 
 
 def test_what_is_no_document_is_named_and_not_added(served, tab) -> None:
-    assert held(tab, "drop", "#transcript", "holiday.png")
-    tab.wait_for_selector(".tf-drop:has-text('holiday.png')")
+    assert held(tab, "drop", "#transcript", "holiday.mp4")
+    tab.wait_for_selector(".tf-drop:has-text('holiday.mp4')")
     assert "holiday" not in tab.inner_text("#documents")
 
 
