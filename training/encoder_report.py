@@ -20,7 +20,7 @@ from training.encoder_rows import Data, claim_of, groups_of
 from training.mpnet import Encoder, load
 
 AT_ONCE = 40_000  # pieces
-BY_WORDS = 0.1  # what the best score by words counts beside a cosine
+BY_WORDS = 0.1  # what the best score by words counts beside a cosine, in every order of both
 FALSELY = 0.06  # share of the true claims that may be called not supported
 
 

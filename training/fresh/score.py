@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from training.encoder_data import LONGEST, path_text, word_pieces
-from training.encoder_report import area, best_sentences, said
+from training.encoder_report import BY_WORDS, area, best_sentences, said
 from training.encoder_rows import row_of
 from training.fresh.get import letters
 from training.mpnet import BEGIN, END, Encoder, load
@@ -28,7 +28,7 @@ from training.question_sets import read_lines, split
 from triforce_core.documents import read_document
 from triforce_core.prompt.builder import ascii_typography
 
-BY_WORDS, READ = 0.1, 24  # what the best score by words counts beside a cosine; passages that are read
+READ = 24  # passages that are read
 
 
 class Asked:
