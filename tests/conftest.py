@@ -13,8 +13,7 @@ import pytest
 # A machine without one of these skips what asks for it, and says so. The names that imports ask for.
 MAY_BE_MISSING = {"PIL", "docutils", "fastapi", "fpdf", "gguf", "gradio", "h11", "httpx", "jinja2", "justhtml",
                   "markdown_it", "matplotlib", "mdit_py_plugins", "openai", "platformdirs", "playwright", "pyarrow",
-                  "pypdf", "pypdfium2", "reportlab", "snowballstemmer", "starlette", "uvicorn", "wordllama",
-                  "zstandard"}
+                  "pypdf", "pypdfium2", "reportlab", "snowballstemmer", "starlette", "uvicorn", "zstandard"}
 
 # Before anything imports torch, and for the processes that tests start: on shared cores an engine's threads only wait
 # for each other. A test that needs more sets them itself; who wants more everywhere sets these two variables.

@@ -6,6 +6,9 @@ import sys
 
 import ui
 from tests.scripted_engine import ScriptedEngine
+from tests.scripted_evidence import ScriptedEvidence
+from ui.app import engine_holder
 
 if __name__ == "__main__":
+    engine_holder.EvidenceClient = ScriptedEvidence  # type: ignore[misc, assignment]
     sys.exit(ui.main(make_engine=ScriptedEngine))

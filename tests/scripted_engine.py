@@ -26,6 +26,7 @@ from triforce_core.config import BUILTIN, EngineConfig, SamplingParams, Speculat
 from triforce_core.documents.document import Document
 from triforce_core.errors import ConfigError, EngineDiedError, NotEnoughMemoryError
 from triforce_core.metrics import RunningFigures, answer_stats
+from triforce_core.surrogates import whole_text
 from triforce_core.worker.protocol import EngineState, EngineStatus
 
 Fault = Literal["", "crash", "hang", "memory"]
@@ -44,8 +45,7 @@ class EngineScript:
     acceptance: chance of each drafted token. fault: of the next answer, after ``fault_after``
     tokens, then forgotten; fault_odds: chance that an answer crashes or runs out of memory, drawn from ``seed`` and the
     question. A hung engine hears no cancel; only ``close`` ends it. answer: instead of sentences of the document.
-    instructions: whether it takes a system text, which its answers then repeat. confidence: of each answer, in percent;
-    negative: nobody estimates it.
+    instructions: whether it takes a system text, which its answers then repeat.
     """
 
     seed: int = 0
@@ -64,7 +64,6 @@ class EngineScript:
     fault_after: int = 12
     fault_odds: float = 0.0
     instructions: bool = False
-    confidence: int = -1
 
 
 class ScriptedEngine:
@@ -89,6 +88,7 @@ class ScriptedEngine:
         self._state: EngineState = "starting"
         self._document: Document | None = None
         self._read: dict[str, float] = {}
+        self.spelled: list[events.Script | None] = []  # what each question was to say
         self._cancel, self._closed = threading.Event(), threading.Event()
 
     def load(self) -> Iterator[events.LoadProgress | events.ModelInfo]:
@@ -137,22 +137,24 @@ class ScriptedEngine:
                                     self._model.max_context, usual_shares=(1 / pages,) * pages)
 
     def ask(self, question: str | None, history: Sequence[events.Turn], sampling: SamplingParams,
-            speculation: SpeculationConfig, system: str = "") -> Iterator[events.Event]:
+            speculation: SpeculationConfig, system: str = "", script: events.Script | None = None
+            ) -> Iterator[events.Event]:
         assert self._document is not None, "a document is opened before a question is asked"
         if system and not self._model.instructions:
             raise ConfigError("The scripted engine follows no instructions here",
                               remedy='Leave them out, or give a script with "instructions": true.')
         self._cancel.clear()
         self._state = "busy"
-        started, script, document = time.monotonic(), self.script, self._document
-        question, system = events.whole_text(question or ""), events.whole_text(system)
-        rng = random.Random(f"{script.seed}|{question}|{sampling.seed}|{document.id}")
+        self.spelled.append(script)
+        started, dials, document = time.monotonic(), self.script, self._document
+        question, system = whole_text(question or ""), whole_text(system)
+        rng = random.Random(f"{dials.seed}|{question}|{sampling.seed}|{document.id}")
         text, leaning = self._compose(document, question, rng)
         text = f"{text}\n\nIt was told: {system}" if system else text
         words = _WORD.findall(text)[: sampling.max_new_tokens]
         triforce = speculation.engine == "triforce"
-        if rng.random() < script.fault_odds:
-            script.fault = rng.choice(("crash", "memory"))
+        if rng.random() < dials.fault_odds:
+            dials.fault = rng.choice(("crash", "memory"))
         rounds: list[events.RoundEvent] = []
         written: list[str] = []
         quotes: list[events.QuoteEvent] = []
@@ -162,13 +164,13 @@ class ScriptedEngine:
         reason: events.FinishReason = "length" if len(_WORD.findall(text)) > len(words) else "stop"
         while len(written) < len(words):
             accepted, most = 0, min(_DRAFTED, len(words) - len(written) - 1) if triforce else 0
-            while accepted < most and rng.random() < script.acceptance:
+            while accepted < most and rng.random() < dials.acceptance:
                 accepted += 1
-            rate = script.triforce_tokens_per_second if triforce else script.plain_tokens_per_second
+            rate = dials.triforce_tokens_per_second if triforce else dials.plain_tokens_per_second
             if self._cancel.wait((accepted + 1) / rate):
                 reason = "cancelled"
                 break
-            if len(written) >= script.fault_after:
+            if len(written) >= dials.fault_after:
                 self._suffer()
             part = words[len(written) : len(written) + accepted + 1]
             event = _round(len(rounds), part, triforce, document, leaning, rng, time.monotonic() - started)
@@ -193,8 +195,7 @@ class ScriptedEngine:
         shares = RunningFigures(rounds).page_shares
         ids = tuple(token for event in rounds for token in event.token_ids)
         yield events.Finished(reason, "".join(written), ids, stats,
-                              _passages(document, leaning, shares) if shares else (), shares, tuple(quotes),
-                              *((script.confidence / 100, script.confidence >= 50) if script.confidence >= 0 else ()))
+                              _passages(document, leaning, shares) if shares else (), shares, tuple(quotes))
 
     def cancel(self) -> None:
         self._cancel.set()

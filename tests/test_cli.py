@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from tests import forked
+from tests.scripted_evidence import ScriptedEvidence
+from triforce_core import EvidenceClient
 from triforce_core import __main__ as cli
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.documents.document import Document, Page
@@ -32,6 +34,7 @@ from triforce_core.events import (
     QuoteOccurrence,
     QuotePlace,
     RoundEvent,
+    Script,
     TextDelta,
     TierCount,
 )
@@ -69,9 +72,9 @@ class Scripted:
         yield DocumentOpened(document.id, at, tuple(spans), 2.0, 2.0, False, 2000)
 
     def ask(self, question: str, history: tuple, sampling: SamplingParams,
-            speculation: SpeculationConfig, system: str = "") -> Iterator[Event]:
+            speculation: SpeculationConfig, system: str = "", script: Script | None = None) -> Iterator[Event]:
         Scripted.asked |= {"question": question, "history": history, "sampling": sampling, "speculation": speculation,
-                           "system": system}
+                           "system": system, "script": script}
         rounds, text = [], ""
         for i in range(10**6 if question == "forever" else len(WORDS)):
             if self.cancelled:
@@ -104,6 +107,7 @@ def book(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def scripted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(cli, "_make_engine", Scripted)
+    monkeypatch.setattr(cli, "_make_evidence", ScriptedEvidence)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
@@ -117,7 +121,9 @@ def small(tmp_path: Path) -> Path:
 def test_the_answer_to_stdout_the_rest_to_stderr(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["ask", str(small), "What is the answer?"]) == 0
     out, err = capsys.readouterr()
-    assert out == "Forty-two, he said.\n"
+    assert out == ("Found:\n[p. 1] Part 1\n  The answer is forty-two, he said.\n[p. 1] Part 1\n  That was all.\n\n"
+                   "Spelled from the passages, by m:\nForty-two, he said.\n")
+    assert Scripted.asked["script"] == Script("", ((QuotePlace(1, "1", 0, 33),),))
     assert "47 tokens read in 2.0 s" in err and "1.1 tokens/s" in err and "draft 12/16 (75%)" in err
     assert Scripted.asked["engine"].closed
 
@@ -136,9 +142,13 @@ def test_the_json_object(small: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert stats["acceptance"] == {"draft": {"tested": 16, "accepted": 12}}
     assert answer["chunks"] == [{"page": 1, "label": "i", "start": 8, "end": 16, "share": 0.25, "text": "some words"}]
     assert answer["quotes"] == [{"number": 0, "start": 0, "end": 9, "closed": True, "count": 3, "occurrences": [
-        {"start": 14, "end": 23, "places": [{"page": 1, "label": "i", "start": 14, "end": 23}]}],
-        "before": "", "after": "", "lead_in": ""}]
-    assert answer["confidence"] is None and answer["answerable"] is None  # nobody estimated them
+        {"start": 14, "end": 23, "places": [{"page": 1, "label": "i", "start": 14, "end": 23, "ocr": False}]}]}]
+    assert answer["content"] == "Forty-two, he said. (p. 1)" and answer["level"] == "found"
+    best = answer["passages"][0]
+    assert best["text"] == "The answer is forty-two, he said." and best["path"] == ["Part 1"]
+    assert best["places"] == [{"page": 1, "label": "1", "start": 0, "end": 33, "ocr": False}]
+    assert best["marks"] == [[4, 10]]
+    assert "support" not in answer
 
 
 def test_pages_of_quotations_count_in_the_file(book: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -172,18 +182,21 @@ def test_a_system_prompt_reaches_a_model_that_follows_it(small: Path, capsys: py
     capsys.readouterr()
     assert cli.main(asked) == 2
     out, err = capsys.readouterr()
-    assert out == "" and "follows no instructions" in err and err.count("\n") == 1
+    assert "Forty" not in out and "follows no instructions" in err and err.count("\n") == 1
     assert "document" not in Scripted.asked, "said before the document is read"
 
 
-def test_free_answers_are_compared_with_the_document(book: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    book.write_text("\f".join(f"Page {number} of this small harbour book stands here." for number in range(1, 4)))
+def test_free_answers_are_judged_by_the_document(book: Path, capsys: pytest.CaptureFixture[str],
+                                                     monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "_make_evidence", EvidenceClient)
+    book.write_text("\f".join(f"The keeper of Ness {number} counted {number}01 ships." for number in range(1, 4)))
     asked = ["ask", str(book), "why?", "--json", "--pages", "2-3"]
-    WORDS[:] = ["Page 3 of the harbour book stands here.", " Quantum computers factor", " very large integers quickly."]
+    WORDS[:] = ["The keeper of Ness 3 counted 301 ships.", " Quantum computers factor", " very large integers quickly."]
     try:
         assert cli.main([*asked, "--model", "chat"]) == 0
         here, foreign = json.loads(capsys.readouterr().out)["support"]
-        assert here["found"] and here["place"]["page"] == 3 and not foreign["found"] and foreign["place"] is None
+        assert (here["verdict"], here["places"][0]["page"]) == ("supported", 3)
+        assert (foreign["verdict"], foreign["places"]) == ("not found", [])
         assert cli.main(asked) == 0 and "support" not in json.loads(capsys.readouterr().out), "it only quotes"
     finally:
         WORDS[:] = ["Forty", "-two", ", he said", "."]
@@ -194,7 +207,7 @@ def test_a_document_that_does_not_fit_is_refused_with_the_pages_that_do(
 ) -> None:
     assert cli.main(["ask", str(book), "why?", "--max-new-tokens", "5"]) == 2
     out, err = capsys.readouterr()
-    assert out == "" and "2,000 fit" in err and err.count("\n") == 1
+    assert "Sentence 0" in out and "Forty" not in out and "2,000 fit" in err and err.count("\n") == 1
     assert "document" not in Scripted.asked
 
 
@@ -262,16 +275,18 @@ def test_a_mistake_is_one_line_and_exit_2(
 
 def test_ctrl_c_keeps_what_was_written(small: Path) -> None:
     program = ("import sys; sys.path.insert(0, 'tests'); import test_cli; from triforce_core import __main__ as cli\n"
-               "cli._make_engine = test_cli.Scripted\nsys.exit(cli.main(sys.argv[1:]))")
+               "cli._make_engine, cli._make_evidence = test_cli.Scripted, test_cli.ScriptedEvidence\n"
+               "sys.exit(cli.main(sys.argv[1:]))")
     process = subprocess.Popen([sys.executable, "-c", program, "ask", str(small), "forever", "--no-save"], cwd=ROOT,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert process.stdout is not None
+    before = [process.stdout.readline() for _ in range(7)]
     start = process.stdout.read(30)
     process.send_signal(signal.SIGINT)
     rest, err = process.communicate(timeout=20)
     assert process.returncode == 130
-    assert start.startswith("Forty-two") and rest.endswith("\n") and "(cancelled)" in err
+    assert "Spelled" in before[-1] and start.startswith("Forty-two") and rest.endswith("\n") and "(cancelled)" in err
 
 
 @pytest.mark.slow
@@ -309,3 +324,10 @@ def test_a_reading_that_was_not_saved_is_said(capsys: pytest.CaptureFixture[str]
     opened = DocumentOpened("d", 9, (), 2.0, 2.0, False, 2000, unsaved="The disk is full.")
     cli._Progress().opened(opened, Document("A book", "txt", (Page("1", "text"),), "test"))
     assert "not saved" in (said := capsys.readouterr().err) and "The disk is full." in said
+
+
+def test_the_encoding_of_a_text_can_be_given(tmp_path: Path) -> None:
+    path = tmp_path / "small.txt"
+    path.write_bytes("Vor der Brücke steht ein Müller.".encode("mac-roman"))
+    assert cli.main(["ask", str(path), "Who?", "--encoding", "macintosh"]) == 0
+    assert "Brücke steht ein Müller" in Scripted.asked["document"].pages[0].text

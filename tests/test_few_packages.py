@@ -51,6 +51,6 @@ def test_gpu_tests_collect_where_the_pages_packages_are_missing(tmp_path: Path) 
 
 
 def test_what_runs_without_a_package_that_it_needs_is_skipped_and_says_so(tmp_path: Path) -> None:
-    done = run_pytest(tmp_path, "-rs", "tests/engine/test_preparing.py", "tests/gguf/test_hostile.py")
+    done = run_pytest(tmp_path, "-rs", "tests/evidence/test_vectors.py", "tests/gguf/test_hostile.py")
     assert done.returncode in (0, 5), done.stdout[-9000:] + done.stderr[-2000:]
     assert "snowballstemmer is not installed" in done.stdout and "gguf is not installed" in done.stdout

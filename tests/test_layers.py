@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 CORE = ROOT / "triforce_core"
 FLOORS = [
-    {"errors", "events", "config", "assets"},  # words and files: standard library only
+    {"errors", "surrogates", "events", "config", "assets"},  # words and files: standard library only
     {"gguf", "native_build", "sandbox", "pipe"},  # a file format; a compiler; processes of ours
     {"device", "kernels", "sampling", "tokenizer", "metrics", "flags"},  # the machine
     {"kv_cache", "documents"},  # memory and text
@@ -30,7 +30,8 @@ FLOORS = [
     {"bench", "__main__", "__init__"},  # on the roof
 ]
 FLOOR = {unit: number for number, units in enumerate(FLOORS) for unit in units}
-LIGHT = {"errors", "events", "config", "metrics", "flags"}  # standard library only: the parent process imports them
+# Standard library only: the parent process imports them.
+LIGHT = {"errors", "surrogates", "events", "config", "metrics", "flags"}
 
 
 def modules(folder: Path) -> list[Path]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from triforce_core import metrics
-from triforce_core.events import RankCount, RoundEvent, TierCount
+from triforce_core.events import Passage, Passages, QuotePlace, RankCount, RoundEvent, TierCount
 
 
 def make_round(index: int, tokens: int, elapsed: float, *tiers: TierCount, shares: tuple | None = None) -> RoundEvent:
@@ -99,3 +99,11 @@ def test_what_streamed_from_host_memory_counts_over_all_decoding() -> None:
     stats = metrics.answer_stats(rounds, prompt_tokens=5, reused_tokens=100, prefill_seconds=0.9, engine="triforce",
                                  why="on")
     assert stats.streamed_bytes == 3300 and stats.streamed_bytes_per_second == pytest.approx(3000)
+
+
+def test_what_programs_get_names_the_pages_that_are_spelled_by_label_and_place() -> None:
+    one = Passage((QuotePlace(31, "29", 0, 9), QuotePlace(32, "30", 0, 9)), "It is so.")
+    other = Passage((QuotePlace(5, "5", 0, 9),), "It is.")
+    found = Passages("q", "several", (one, other, one))
+    assert metrics.content("It is so.\n", found, 60) == "It is so. (p. 29–30 (31–32 of 60), p. 5)"
+    assert metrics.content("It is so.", None, 60) == "It is so." and metrics.content(" ", found, 60) == " "

@@ -38,26 +38,22 @@ def test_chances_are_the_plain_distribution() -> None:
     assert len(chances(logits[:1, :2], [1], 5)[0][1]) == 2  # no more than there are
 
 
-def test_masks_leave_what_is_allowed_with_its_prior_row_by_row() -> None:
+def test_masks_leave_what_is_allowed_row_by_row() -> None:
     logits = logits_of(4, 30, 1)
     allowed = [np.array([3, 7, 29]), None, np.array([0]), np.array([4, 5])]
-    priors = [np.array([-0.5, 0.25, -3.0]), None, None, np.array([-1.0, -2.0], dtype=np.float32)]
 
     class Held:
         def allowed(self, context, draft):
             return allowed
 
-        def prior(self, context, draft):
-            return priors
-
         def guided(self, context, limit):
             return []
 
     held = Sampler(SamplingParams(temperature=1.0), masks=Held()).distributions(logits, [1], [2, 2, 2])
-    for row, (ids, prior) in enumerate(zip(allowed, priors, strict=True)):
+    for row, ids in enumerate(allowed):
         expected = torch.full((30,), -torch.inf)
         kept = torch.arange(30) if ids is None else torch.from_numpy(ids)
-        expected[kept] = logits[row, kept] + (0.0 if prior is None else torch.from_numpy(prior).float())
+        expected[kept] = logits[row, kept]
         assert torch.equal(held[row], expected.softmax(-1))
 
 
@@ -155,7 +151,7 @@ def test_agreeing_alike():
 
 
 @pytest.mark.parametrize("vocabulary", [2048, 2049, 5000, 50_000])
-@pytest.mark.parametrize("kept", [1, 40, 1023, 1024, 1025, 1900])
+@pytest.mark.parametrize("kept", [1, 40, 1023, 1024, 1025, 1700])
 def test_top_p_keeps_the_token_that_crosses_it_and_no_more(vocabulary: int, kept: int) -> None:
     """For peaked, flat and tied rows. Above 2,048 tokens the host tries the likeliest 1,024 before it sorts all."""
     drawn = torch.randn(vocabulary, generator=torch.Generator().manual_seed(4))

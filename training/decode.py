@@ -12,9 +12,7 @@ from torch import Tensor
 
 from training.model import Llama
 from training.text import Encoder
-from triforce_core.evidence.ranking import SentencePrior
-from triforce_core.evidence.sentence_index import SentenceIndex
-from triforce_core.evidence.vectors import WordVectors
+from triforce_core.evidence.bm25 import BM25, telling
 
 Cache = list[tuple[Tensor, Tensor]]
 
@@ -24,14 +22,14 @@ class Verbatim:
 
     A quotation starts where a sentence starts, goes on as the document does, and may close where a sentence ends; there
     it may also go on into the next sentence of the same line. Where several sentences are possible, `prior` times
-    what the sentence prior says of them is added, as the application does.
+    their BM25 is added.
     """
 
     def __init__(self, ids: Sequence[int], sentences: np.ndarray, encoder: Encoder) -> None:
         self.ids = np.append(np.asarray(ids, np.int64), encoder.newline)
         self.starts, self.prior = sentences[:, 0], 0.0
         texts = [encoder.decode(list(ids[first:end])) for first, end in sentences.tolist()]
-        self.index = SentenceIndex(texts, range(len(texts)), WordVectors.shipped())
+        self._index = BM25([telling(text) for text in texts])
         self.ends = np.zeros(len(self.ids) + 1, bool)
         self.ends[sentences[:, 1]] = True
         self.open, self.close = encoder.open_quote, encoder.close_quote
@@ -45,9 +43,9 @@ class Verbatim:
         return other
 
     def scores(self, question: str) -> np.ndarray:
-        """What the sentence prior says of each sentence."""
+        """BM25 of each sentence."""
         if question not in self._scores:
-            self._scores[question] = SentencePrior.shipped().ranking(self.index, question).scores
+            self._scores[question] = self._index.scores(question)
         return self._scores[question]
 
 

@@ -20,12 +20,13 @@ from torch.utils.data import DataLoader
 
 from training.encoder_report import report
 from training.encoder_rows import Data, Step, Steps
+from training.harder import harder
 from training.mpnet import Encoder, base_weights, fewer_layers, load, save, with_heads
 
 RATE, HEAD_RATE, DECAY, WARM_UP, LONGEST_STEP = 6e-5, 1e-3, 0.01, 80, 1.0
 AVERAGED_FROM, AVERAGED_EVERY, KEPT = 0.5, 4, 0.99
 SHARPNESS = 20.0  # nats of a cosine
-VECTORS, MARKS, CHECKED = 0.5, 0.3, 0.5  # what these losses count beside that of the passages
+VECTORS, MARKS, CHECKED = 0.5, 0.5, 1.0  # what these losses count beside that of the passages
 TAUGHT = 0.7  # share of the teacher in a pupil's loss
 MOST = 48_000  # pieces that are read at once
 
@@ -164,6 +165,11 @@ def make(options: argparse.Namespace) -> None:
     if options.layers:
         weights = fewer_layers(weights, options.layers)
     net = Encoder(weights).to(options.device)
+    if options.harder:
+        started = time.time()
+        net.working(torch.bfloat16, train=False)
+        harder(data, net, options.device, options.workers)
+        print(f"harder candidates in {time.time() - started:.0f} s", flush=True)
     teacher = Encoder(load(options.teacher)[0]).to(options.device) if options.teacher else None
     print(f"{sum(one.numel() for one in net.parameters()) / 1e6:.1f} M weights, {net.layers} layers", flush=True)
     average = train(net, teacher, data, options)
@@ -171,7 +177,7 @@ def make(options: argparse.Namespace) -> None:
     print(f"{options.out}: {options.out.stat().st_size / 2**20:.1f} MiB", flush=True)
     if options.report:
         del net, teacher
-        report(data, Encoder(load(options.out)[0]).to(options.device), options.device)
+        report(data, Encoder(load(options.out)[0]).to(options.device), options.device, told=options.told)
 
 
 def main() -> None:
@@ -188,7 +194,9 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=12)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--shown", type=int, default=100)
+    parser.add_argument("--harder", action="store_true", help="begin with candidates that the base's vectors find")
     parser.add_argument("--report", action="store_true")
+    parser.add_argument("--told", type=Path, help="what the report found, for training.encoder_levels")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     make(parser.parse_args())
 

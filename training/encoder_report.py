@@ -8,6 +8,7 @@ and how many are caught where 6 % of the true ones are.
 from __future__ import annotations
 
 import argparse
+import json
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,8 +50,8 @@ def best_sentences(net: Encoder, row: tuple[list[int], list[int]], lengths: Sequ
     return int(np.argmax(means))
 
 
-def ranks(data: Data, net: Encoder, device: str, most: int | None) -> None:
-    """First and in three of each way, by kind."""
+def ranks(data: Data, net: Encoder, device: str, most: int | None) -> list[dict]:
+    """First and in three of each way, by kind. Returns of each question the passages that were read, best first."""
     held = data.held
     rows = [number for number in np.flatnonzero(held["held"]) if held["document"][number] in held["held_passages"]]
     rows = rows[:: max(1, len(rows) // most)] if most else rows
@@ -58,6 +59,7 @@ def ranks(data: Data, net: Encoder, device: str, most: int | None) -> None:
     outcome: dict[str, dict[str, list[tuple[bool, bool]]]] = defaultdict(lambda: defaultdict(list))
     sure: dict[bool, list[float]] = defaultdict(list)
     marked: list[bool] = []
+    told_of: list[dict] = []
     for number in rows:
         document, right = int(held["document"][number]), set(data.column("right", number).tolist())
         own = held["held_passages"][document]
@@ -74,13 +76,18 @@ def ranks(data: Data, net: Encoder, device: str, most: int | None) -> None:
         scores = said(net, [data.row([question], at) for at in best], device, "rank")[:, 0]
         first["read 12"] = best[:12][np.argsort(-scores[:12])]
         first["read 24"] = best[np.argsort(-scores)]
-        sure[bool(right)].append(float(scores.max()))
         kind = data.kinds[held["kind"][number]]
+        if not kind.startswith("table"):
+            sure[bool(right)].append(float(scores.max()))
+        order, place = np.argsort(-scores), dict(zip(own.tolist(), near.tolist(), strict=True))
+        told_of.append({"kind": kind, "document": document, "answers": bool(right), "scores": scores[order].tolist(),
+                        "right": [int(at) in right for at in best[order]],
+                        "near": [place[int(at)] for at in best[order]]})
         if not right:
             continue
         for way, order in first.items():
             hit = (order[0] in right, bool(right & set(order[:3].tolist())))
-            for name in ("all", kind.split()[0], kind):
+            for name in ("all", kind.split()[0], kind) if not kind.startswith("table") else ("tables",):
                 outcome[name][way].append(hit)
             if len(order) > 24:
                 outcome["all"][f"in 12, in 24 of {way}"].append(tuple(bool(right & set(order[:count].tolist()))
@@ -101,6 +108,7 @@ def ranks(data: Data, net: Encoder, device: str, most: int | None) -> None:
     if sure[True] and sure[False]:
         print(f"answered against unanswerable ({len(sure[True])}, {len(sure[False])}): area "
               f"{area(sure[True], sure[False]):.3f}", flush=True)
+    return told_of
 
 
 def area(high: Sequence[float], low: Sequence[float]) -> float:
@@ -109,8 +117,9 @@ def area(high: Sequence[float], low: Sequence[float]) -> float:
     return float((high > low).mean() + 0.5 * (high == low).mean())
 
 
-def checks(data: Data, net: Encoder, device: str, most: int | None) -> None:
-    """Of claims about held-out documents, written by hand and made."""
+def checks(data: Data, net: Encoder, device: str, most: int | None) -> list[dict]:
+    """Of claims about held-out documents, written by hand and made. Returns what is said of each."""
+    told_of: list[dict] = []
     table = data.held["checks"]
     unseen = {number for number, (_, one) in enumerate(data.held["documents"]) if one}
     for title, begins in (("by hand", "held hand"), ("made", "check")):
@@ -121,6 +130,8 @@ def checks(data: Data, net: Encoder, device: str, most: int | None) -> None:
         judged = said(net, [data.row(claim_of(data, row, True), row[2]) for row in own], device, "check")
         judged = np.exp(judged - judged.max(1, keepdims=True))
         judged /= judged.sum(1, keepdims=True)
+        told_of += [{"kind": data.kinds[row[4]], "label": int(row[3]), "document": int(row[5]), "judged": one.tolist()}
+                    for row, one in zip(own, judged, strict=True)]
         supported = judged[:, 0]
         true = [float(one) for one, row in zip(supported, own, strict=True) if row[3] == 0]
         level = np.quantile(true, FALSELY)
@@ -137,14 +148,18 @@ def checks(data: Data, net: Encoder, device: str, most: int | None) -> None:
             called = [label for label, value in sure if value > edge]
             right = np.mean([label in (2, 3) for label in called]) if called else 0
             print(f"  contradicted above {edge}: {len(called)}, right {right:.2f}", flush=True)
+    return told_of
 
 
-def report(data: Data, net: Encoder, device: str, most: int | None = None) -> None:
-    """Print all."""
-    data.held["held_passages"] = {number: own.astype(np.int64) for number, own in data.held["held_of"].items()}
+def report(data: Data, net: Encoder, device: str, most: int | None = None, told: Path | None = None) -> None:
+    """Print all; write what was said of each question and claim."""
+    unseen = {number for number, (_, one) in enumerate(data.held["documents"]) if one}
+    data.held["held_passages"] = {number: own.astype(np.int64) for number, own in data.held["passages_of"].items()
+                                  if number in unseen}
     net.working(torch.bfloat16, train=False)
-    ranks(data, net, device, most)
-    checks(data, net, device, most)
+    found = {"questions": ranks(data, net, device, most), "claims": checks(data, net, device, most)}
+    if told:
+        told.write_text(json.dumps(found), encoding="utf-8")
 
 
 def main() -> None:
@@ -153,9 +168,11 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("file", type=Path)
     parser.add_argument("--most", type=int, help="questions and claims, for a trial")
+    parser.add_argument("--told", type=Path, help="what was said of each question and claim")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
-    report(Data(options.data), Encoder(load(options.file)[0]).to(options.device), options.device, options.most)
+    report(Data(options.data), Encoder(load(options.file)[0]).to(options.device), options.device, options.most,
+           options.told)
 
 
 if __name__ == "__main__":

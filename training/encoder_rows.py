@@ -17,12 +17,13 @@ from training.mpnet import BEGIN, END, PAD
 
 QUESTION, PATH, LONGEST, BEFORE = 40, 36, 224, 24  # pieces: of a question, of the headings, of a row, of the one before
 CANDIDATES, MOST_RIGHT, ALONE = 16, 2, 4  # passages of a question; of them right; wrong ones that vectors are made of
-CHECKS = 64  # claims in a step
-EASIER = 9.0  # places in the order of candidates: so much further down, e times rarer
+CHECKS = 224  # claims in a step
+EASIER = 12.0  # places in the order of candidates: so much further down, e times rarer
 HIDDEN = 0.12  # share of the questions whose answer is not among the passages
 ASKED = 0.6  # share of the claims that are read with their question
 ROUND_TO = 16  # rows are filled up to a multiple
-HAND = 3.0  # so much more often are claims drawn that people wrote
+HAND = 0.35  # share of the claims that people wrote
+LABELS = ((0, 0.45), (1, 0.27), (2, 0.28))  # share of the claims that are supported, absent, contradicted
 
 
 @dataclass
@@ -134,11 +135,12 @@ class Steps(IterableDataset):
         kept = ~np.isin(checks[:, 5], sorted(unseen)) & ~np.array([data.kinds[one].startswith("held")
                                                                    for one in checks[:, 4]])
         self._checks = checks[kept]
-        odds = np.array([HAND if "hand" in data.kinds[one] else 1.0 for one in self._checks[:, 4]])
-        # Claims of each label alike often, so that none is the likelier.
+        hand = np.array(["hand" in data.kinds[one] for one in self._checks[:, 4]])
         labels = np.where(self._checks[:, 3] == 3, 1, self._checks[:, 3])
-        for label, share in ((0, 0.45), (1, 0.2), (2, 0.35)):
-            odds[labels == label] *= share / odds[labels == label].sum()
+        odds = np.zeros(len(labels))
+        for label, share in LABELS:
+            for own, part in ((hand, HAND), (~hand, 1 - HAND)):
+                odds[(labels == label) & own] = share * part / max(1, ((labels == label) & own).sum())
         self._odds = np.cumsum(odds / odds.sum())
 
     def __iter__(self) -> Iterator[Step]:

@@ -4,8 +4,7 @@
 qa-dev with answers under 120 characters and contexts under 3,000; a document is shuffled up to a length in tokens,
 cut into pages between paragraphs; all questions about its paragraphs are asked, each alone. The sentence counts as
 right when its first 40 characters stand in the answer. Decoding is greedy: free; held to verbatim quotations; and so
-held with the prior over sentences that the application adds (`quote_prior` in prompt.json). "words" is the sentence
-that the prior alone would pick, for comparison.
+held with a prior over sentences, their BM25. "words" is the sentence that BM25 alone would pick, for comparison.
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ def ask_all(
     model: Llama, units: list[Unit], encoder: Encoder, length: int, wanted: int, page: int, group: int, examples: int,
     prior: float,
 ) -> dict:  # fmt: skip
-    """Counts for one length: free, verbatim, and verbatim with the prior that the application adds."""
+    """Counts for one length: free, verbatim, and verbatim with the prior."""
     left = list(units)
     Random(length).shuffle(left)
     device = model.model.norm.weight.device

@@ -1,4 +1,4 @@
-"""Rounds the reranker's matrices to four bits a weight, in groups that share a scale."""
+"""Rounds an encoder's matrices to four bits a weight, in groups that share a scale."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from triforce_core.evidence.ranking import GROUP
+GROUP = 64  # weights that share a scale
+
 
 
 def packed(weights: dict[str, Tensor]) -> dict[str, np.ndarray]:
-    """Return weights as ``evidence.ranking.unpacked`` takes them."""
+    """Return weights as ``evidence.encoder`` takes them."""
     stored: dict[str, np.ndarray] = {}
     for name, tensor in weights.items():
         if not is_rounded(tensor):

@@ -17,11 +17,12 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from training.four_bits import four_bits, is_rounded, packed
+from training.four_bits import GROUP, four_bits, is_rounded, packed
 
 WIDTH, HEADS, BUCKETS, FARTHEST, EPS = 768, 12, 32, 128, 1e-5
 FIRST_POSITION, POSITIONS = 2, 258  # as the base counts them: a text's first piece is at 2
 BEGIN, PAD, END = 0, 1, 2
+LEVELS = ("levels", "checks")  # arrays of a file that are no weights: see training.encoder_levels
 DROPPED = 0.1  # share of what a layer adds, in training
 NAMES = {"attention.attn.q": "query", "attention.attn.k": "key", "attention.attn.v": "value", "attention.attn.o": "out",
          "attention.LayerNorm": "norm", "intermediate.dense": "up", "output.dense": "down", "output.LayerNorm": "norm2"}
@@ -158,14 +159,12 @@ def save(out: Path, weights: dict[str, Tensor], pieces: Sequence[str]) -> None:
 
 def load(file: Path) -> tuple[dict[str, Tensor], list[str]]:
     """(weights in fp32, pieces) of what `save` wrote."""
-    from triforce_core.evidence.ranking import GROUP
-
     with np.load(file) as stored:
         arrays = dict(stored)
     pieces = arrays.pop("pieces").tobytes().decode().split("\n")
     weights = {}
     for name, values in arrays.items():
-        if name.endswith(".scale"):
+        if name.endswith(".scale") or name in LEVELS:
             continue
         if values.dtype == np.uint8:
             steps = np.stack((values & 15, values >> 4), -1).reshape(len(values), -1, GROUP).astype(np.float32) - 8

@@ -7,22 +7,17 @@ whose paragraphs are joined to articles. A sentence is what it is in the applica
 from __future__ import annotations
 
 import json
-import multiprocessing as mp
-import os
 import re
 import zlib
-from argparse import ArgumentParser
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from multiprocessing.pool import Pool
 from pathlib import Path
 from random import Random
 
 from training.text import each_record
-from triforce_core.assets import WORDS_FOLDER
 from triforce_core.documents.sentences import sentence_spans
 from triforce_core.prompt.builder import ascii_typography
 
@@ -51,33 +46,9 @@ class AskedDocument:
     lines: list[int]
     queries: list[Query]
 
-    @property
-    def natural(self) -> bool:
-        """Whether its questions are of the natural set."""
-        return self.queries[0].kind != ARTICLE
-
     def chance(self) -> Random:
         """Random numbers of its own, so that results do not depend on the order or the number of processes."""
         return Random(zlib.crc32(self.name.encode()))
-
-
-def add_sources(parser: ArgumentParser) -> None:
-    """The flags that say where documents, their questions and the word vectors are."""
-    parser.add_argument("--corpus", type=Path, required=True)
-    parser.add_argument("--questions", type=Path, required=True, help="folder of the natural questions")
-    parser.add_argument("--left-out", type=Path, help="docs.json of a test set that names documents not to train on")
-    parser.add_argument("--vectors", type=Path, default=WORDS_FOLDER / "vectors.npz", help="of training.words")
-    parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes that look at documents")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--limit", type=int, help="documents of each kind, for a trial")
-
-
-def processes(workers: int) -> Pool:
-    """Each computes on one thread: sixteen with as many threads as cores were ten times slower than two with one.
-    Spawned: a fork of a process that has used torch's threads may hang."""
-    os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # read by those that start
-    return mp.get_context("spawn").Pool(workers)
 
 
 def held_out(names: Iterable[str], every: int = 10) -> set[str]:
@@ -150,15 +121,6 @@ def texts_of(corpus: Path, wanted: Collection[str]) -> dict[str, str]:
             for record in each_record(corpus / f"{name}.jsonl.zst") if record["id"] in wanted}
 
 
-def by_document(records: Iterable[dict], without: Collection[str], limit: int | None) -> dict[str, list[dict]]:
-    """Records of the first `limit` documents but for those left out."""
-    asked: dict[str, list[dict]] = defaultdict(list)
-    for record in records:
-        if record["doc_id"] not in without:
-            asked[record["doc_id"]].append(record)
-    return dict(islice(asked.items(), limit))
-
-
 def stretch(text: str, records: Sequence[dict]) -> str:
     """A text, or of a long one what lies around its questions, from the first on."""
     if len(text) <= LONGEST_TEXT:
@@ -172,27 +134,6 @@ def stretch(text: str, records: Sequence[dict]) -> str:
             break
         kept.append(paragraph)
     return "\n\n".join(kept)
-
-
-def natural_documents(corpus: Path, questions: Path, without: Collection[str],
-                      limit: int | None) -> list[AskedDocument]:
-    """The documents of `questions-train.jsonl`. A question whose answer is not found in the text is dropped."""
-    asked = by_document(read_lines(questions / "questions-train.jsonl"), without, limit)
-    texts = texts_of(corpus, asked)
-    documents = []
-    for name, records in asked.items():
-        if name not in texts:
-            continue
-        sentences, lines, _ = split(stretch(texts[name], records))
-        places = Places(sentences)
-        queries = []
-        for record in records:
-            golds = places.of(record["gold"]) if record["gold"] else ()
-            if golds or record["gold"] is None:
-                queries.append(Query(record["question"], record.get("history") or "", golds, record["type"]))
-        if queries:
-            documents.append(AskedDocument(name, sentences, lines, queries))
-    return documents
 
 
 def article_of(record: dict) -> str:
@@ -230,17 +171,3 @@ def article_documents(corpus: Path, without: Collection[str], limit: int | None)
         if queries and 3 < len(sentences) < LONGEST_ARTICLE:
             documents.append(AskedDocument(name, sentences, lines, queries))
     return documents
-
-
-def report(title: str, kinds: Sequence[str], right: Callable[[int], Sequence[bool]], shown: int = 6) -> None:
-    """Prints shares of right answers: of all questions and of the most frequent kinds."""
-    rows: dict[str, list[Sequence[bool]]] = defaultdict(list)
-    for number, kind in enumerate(kinds):
-        outcome = right(number)
-        rows["all"].append(outcome)
-        rows[kind].append(outcome)
-    told = sorted(rows.items(), key=lambda row: -len(row[1]))[:shown]
-    for kind, found in told:
-        shares = " / ".join(f"{sum(column) / len(found):.3f}" for column in zip(*found, strict=True))
-        title += f"{', ' if kind != 'all' else ': '}{kind} ({len(found)}) {shares}"
-    print(title, flush=True)

@@ -1,7 +1,7 @@
 """python -m triforce_core ask FILE QUESTION: one question about one document, in this process; tune: measure what
 passes cost on this machine; models: see there.
 
-The answer streams to stdout; progress and figures go to stderr. Exit status: 0, 2 after a mistake that the person
+Passages and the answer go to stdout, progress and figures to stderr. Exit status: 0, 2 after a mistake that the person
 can mend (one line on stderr), 130 after Ctrl+C (what was written until then is printed).
 """
 
@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import textwrap
 from argparse import Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -20,32 +21,52 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from . import flags
 from .config import MEASUREMENTS, READINGS
 from .errors import ConfigError, ContextTooLongError, TriForceError
-from .events import DocumentFit, DocumentOpened, Finished, LoadProgress, ModelInfo, PrefillProgress, TextDelta
-from .metrics import acceptance_rate, in_file, quotes_as_json, support_as_json
+from .events import (
+    LEVELS,
+    DocumentFit,
+    DocumentOpened,
+    Finished,
+    LoadProgress,
+    ModelInfo,
+    Passages,
+    PrefillProgress,
+    SentenceSupport,
+    TextDelta,
+)
+from .metrics import acceptance_rate, cited, content, in_file, passages_in_file, quotes_as_json, support_as_json
 from .models import command as models
 
 if TYPE_CHECKING:
     from .documents.chapters import Ranges
     from .documents.document import Document
     from .engine.engine import Engine
+    from .evidence.client import EvidenceClient
     from .worker.client import EngineClient
 
 _Kind = TypeVar("_Kind")
 _STATS = ("time_to_first_token", "decode_tokens_per_second", "tokens_per_full_pass", "generated_tokens", "full_passes",
           "tokens_by_origin", "engine", "verifier", "why", "streamed_bytes")  # reported as they are
+_BESIDE, _SHORT = 2, 110  # passages shown below the best one, and characters of each
 _EPILOG = """\
 example:
   python -m triforce_core ask book.pdf "What is the main claim?" --pages 1-40 --json
 
---json prints one object: answer, token_ids, document_tokens, pages [{label, start, end}] (what was read, in tokens),
+The passages that answer stand first, found without the model: how sure that is, their pages and words. Then comes the
+answer: the model's own, or what the built-in one spells of the first passage.
+
+--json prints one object: answer, content (the same, with its pages where the model only spells passages), level
+("found", "perhaps", "not found", or null where nothing was asked that can be found), passages [{text, path (headings
+above it), lead_in, places [{page, label, start, end (characters of the page)}], marks [[start, end] (characters of its
+text that answer)], marked (the same as places), kind, chance}], request, section, words, token_ids, document_tokens,
+pages [{label, start, end}] (what was read, in tokens),
 finish_reason (stop, length, context, cancelled), stats {document_seconds, restored, reused_tokens, prefill_seconds
 (reading or restoring the document, and the question), time_to_first_token, decode_tokens_per_second,
 tokens_per_full_pass, acceptance {tier: {tested, accepted}}, ...}, chunks [{page, label, start, end, share, text}] (most
 attended first),
 quotes [{number, start, end (characters of the answer), closed, count, occurrences [{start, end (tokens), places [{page,
 label, start, end (characters of the page)}]}]}] (where quotations that were held to the document stand), support
-[{start, end (characters of the answer), found, score, place}] (of free answers: whether some passage of the document
-holds most of a sentence's words; it does not say that the sentence is true). A page is its
+[{start, end (characters of the answer), verdict, chance, places}] (of free answers: whether a passage of the document
+says what a sentence says, "supported", "contradicted" or "not found", and where that passage stands). A page is its
 place in the file, counted from 1; its label is what the file calls it.
 """
 
@@ -82,10 +103,13 @@ def _parser() -> flags.Parser:
                       help='read only these chapters of its outline, such as "3,5-7" or "2.1" (what there is is listed '
                            "where none is it)")
     ask.add_argument("--password", help="of an encrypted PDF")
+    ask.add_argument("--encoding", default="", metavar="NAME",
+                     help="of a text file that does not say it, such as windows-1251 (where several are likely, the "
+                          "error lists them)")
     ask.add_argument("--system", default="", metavar="TEXT",
                      help="instructions for the answer, such as its language; the built-in pair follows none")
     ask.add_argument("--engine", choices=("triforce", "autoregressive"), default="triforce")
-    ask.add_argument("--max-new-tokens", type=int, default=512, metavar="N")
+    ask.add_argument("--max-new-tokens", type=int, default=1024, metavar="N")
     ask.add_argument("--json", action="store_true", help="print one JSON object instead of the text")
     flags.add_sampling_flags(ask)
     flags.add_speculation_flags(ask)
@@ -133,8 +157,13 @@ def _ask(given: Namespace) -> int:
     say = _Progress()
     document, ranges = _read(given, say)
     chosen = document.pick(ranges)
+    evidence = _make_evidence()
     engine = _make_engine(config)
     try:
+        *_, found = evidence.find(chosen, given.question)
+        placed = passages_in_file(found, ranges)
+        if not given.json:
+            print(_shown(placed, len(document.pages)), flush=True)
         model = _load(engine, say, given.system)
         with _ctrl_c_cancels(engine):
             _refuse_if_too_long(engine, document, ranges, say)
@@ -142,13 +171,19 @@ def _ask(given: Namespace) -> int:
             if opened is None:
                 raise KeyboardInterrupt
             say.opened(opened, chosen)
-            finished = say.last(engine.ask(given.question, (), sampling, speculation, given.system), Finished,
+            script = None if model.instructions else found.script
+            if not given.json:
+                print(f"{'Spelled from the passages' if script else 'Answer'}, by {model.name}:", flush=True)
+            finished = say.last(engine.ask(given.question, (), sampling, speculation, given.system, script), Finished,
                                 shown=not given.json)
             assert finished is not None, "an answer ends with Finished"
+        judged = given.json and model.instructions
+        support = tuple(evidence.check(chosen, finished.text, given.question)) if judged else None
     finally:
         engine.close()
-    found = _as_json(opened, finished, ranges, chosen if model.instructions else None) if given.json else {}
-    print(json.dumps(found, ensure_ascii=False) if given.json else "", flush=True)
+        evidence.close()
+    whole = _as_json(opened, finished, ranges, placed, document, support) if given.json else {}
+    print(json.dumps(whole, ensure_ascii=False) if given.json else "", flush=True)
     say.finished(finished)
     return 130 if finished.reason == "cancelled" else 0
 
@@ -159,7 +194,7 @@ def _read(given: Namespace, say: _Progress) -> tuple[Document, Ranges]:
     from .documents.chapters import chapter_ranges, page_ranges
     from .documents.document import together
 
-    read = [read_document(file, given.password, progress=say.pages) for file in given.files]
+    read = [read_document(file, given.password, encoding=given.encoding, progress=say.pages) for file in given.files]
     document = together(read) if len(read) > 1 else read[0]
     for sentence in (*document.warnings, *document.notes):
         say.line(sentence)
@@ -192,6 +227,27 @@ def _make_engine(config: Any) -> Engine | EngineClient:
     from .engine.engine import Engine
 
     return Engine(config)
+
+
+def _make_evidence() -> EvidenceClient:
+    from .evidence.client import EvidenceClient
+
+    return EvidenceClient()
+
+
+def _shown(found: Passages, pages: int) -> str:
+    """Return passages as lines: how sure they are, the best in full, the beginnings of two more. pages: of all."""
+    level = LEVELS[found.level] if found.level else "Passages" if found.passages else ""
+    lines = [found.words, f"{level}:" if level else ""]
+    for place, one in enumerate(found.passages):
+        whole = found.several or not place
+        if not whole and place > _BESIDE:
+            break
+        words = one.text if whole else textwrap.shorten(one.text, _SHORT, placeholder=" …")
+        where = cited([(each.label, each.page) for each in one.places], pages)
+        lines.append(f"[{where}] {' > '.join(one.path)}".rstrip())
+        lines += [f"  {line}" for line in (*filter(None, [one.lead_in]), *words.split("\n"))]
+    return "\n".join(filter(None, lines)) + "\n"
 
 
 def _cache(data_dir: Path | None) -> Path:
@@ -328,14 +384,15 @@ class _Progress:
             self._open = False
 
 
-def _as_json(opened: DocumentOpened, finished: Finished, ranges: Ranges, compare: Document | None) -> dict[str, Any]:
-    """ranges: the pages that were read, counted from 1. compare: those pages, where the answer is in free words."""
-    from .evidence.support import SupportFinder
-
-    support = SupportFinder(compare).support(finished.text) if compare else ()
-    stats = finished.stats
+def _as_json(opened: DocumentOpened, finished: Finished, ranges: Ranges, found: Passages, document: Document,
+             support: Sequence[SentenceSupport] | None) -> dict[str, Any]:
+    """ranges: the pages that were read, counted from 1. found: with pages of the whole document. support: of an answer
+    in free words; None of one that was spelled."""
+    stats, passages = finished.stats, asdict(found)
     return {
         "answer": finished.text,
+        "content": content(finished.text, found if support is None else None, len(document.pages)),
+        **{name: passages[name] for name in ("level", "passages", "request", "section", "words")},
         "token_ids": list(finished.token_ids),
         "document_tokens": opened.tokens,
         "pages": [{"label": page.label, "start": page.start, "end": page.end} for page in opened.pages],
@@ -351,9 +408,7 @@ def _as_json(opened: DocumentOpened, finished: Finished, ranges: Ranges, compare
         },
         "chunks": [asdict(chunk) for chunk in in_file(finished.chunks, ranges)],
         "quotes": quotes_as_json(finished.quotes, ranges),
-        **({"support": support_as_json(support, ranges)} if compare else {}),
-        "confidence": finished.confidence,
-        "answerable": finished.answerable,
+        **({} if support is None else {"support": support_as_json(support, ranges)}),
     }
 
 

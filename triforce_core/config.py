@@ -15,7 +15,6 @@ Auto = Literal["auto"]
 BUILTIN = "builtin"
 READINGS, MEASUREMENTS = "readings", "measurements"  # folders in the app's cache, for the page and the command line
 KV_KINDS = ("auto", "same", "int8", "int4")
-FOR_QUOTES = ("snowballstemmer", "wordllama")  # packages that models which quote find sentences with
 _REPO_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 

@@ -22,6 +22,7 @@
     ├── EngineDiedError              the engine process ended; the partial answer is kept
     ├── EngineBusyError
     ├── EvidenceDiedError            the evidence process ended; the answer stands unchecked
+    ├── NotSpelledError              a page's text and the model's tokens of it differ: no passage of it is spelled
     └── RemoteServerError            a server elsewhere refused, failed or did not answer
 """
 
@@ -120,6 +121,9 @@ class EngineBusyError(TriForceError): ...
 
 
 class EvidenceDiedError(TriForceError): ...
+
+
+class NotSpelledError(TriForceError): ...
 
 
 class RemoteServerError(TriForceError): ...

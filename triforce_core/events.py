@@ -7,20 +7,20 @@ Times are seconds unless the name says otherwise; token positions are positions 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-_HALF_PAIR = re.compile("[\ud800-\udfff]")
-FinishReason = Literal["stop", "length", "cancelled", "context"]
+from .surrogates import whole_text
+
+FinishReason = Literal["stop", "length", "cancelled", "context", "loop"]  # the last of the app, not of an engine
 Mode = Literal["cpu", "on-chip", "offload"]
-
-
-def whole_text(text: str) -> str:
-    """Return the same text with U+FFFD for half a surrogate pair, which JSON and file names may hold and UTF-8
-    cannot."""
-    return _HALF_PAIR.sub("\ufffd", text)
+Level = Literal["found", "perhaps", "not found"]
+Verdict = Literal["supported", "not found", "contradicted"]
+LEVELS: Mapping[Level, str] = {"found": "Found", "perhaps": "Perhaps",
+                               "not found": "Not found in this document: closest passages"}
+_NOTHING = "No passage of the document answers this."
+_SURE = {"perhaps": "Perhaps:", "not found": "Not found in this document. The closest passage:"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,12 +407,74 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class QuotePlace:
-    """Characters [start, end) of one page's text. page: counted from 1 in the open document."""
+    """Characters [start, end) of one page's text. page: counted from 1 in the open document. ocr: its words were
+    recognised in a scan."""
 
     page: int
     label: str
     start: int
     end: int
+    ocr: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A stretch of the document that may answer a question: sentences, a list or a row of a table.
+
+    places: where it stands, in order, several if it crosses a page break or the lines of a list. text: as shown, of at
+    most 90 words (a list or table 150). path: the headings above it, the outermost first, without the document's
+    title. lead_in: the line that introduces its list, or the headings of its table; "" where there is none. marks:
+    characters [start, end) of the text that answer; marked: the same as places. kind "fact": a record of the title page
+    (author, date, court, version). chance: in [0, 1], that it answers."""
+
+    places: tuple[QuotePlace, ...]
+    text: str
+    path: tuple[str, ...] = ()
+    lead_in: str = ""
+    marks: tuple[tuple[int, int], ...] = ()
+    marked: tuple[QuotePlace, ...] = ()
+    kind: Literal["text", "list", "row", "fact"] = "text"
+    chance: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Passages:
+    """What a document holds for a question.
+
+    request: the value of ``evidence.question.RequestKind``. passages: up to 8, the best first; those of a digest in the
+    document's order. level: None where nothing was asked that can be found (small talk, tasks, summaries). words: what
+    the app says of its own, such as that a section was not found; "" mostly. section: the section that the request
+    named and that was found. final: False for a first order, which at most one other replaces."""
+
+    question: str
+    request: str
+    passages: tuple[Passage, ...]
+    level: Level | None = None
+    words: str = ""
+    section: str = ""
+    final: bool = True
+
+    @property
+    def several(self) -> bool:
+        """Return whether they answer together, as in a summary or a list."""
+        return self.request in ("summary", "several", "more")
+
+    @property
+    def script(self) -> Script:
+        """Return what a model that only quotes says of them: how sure it is, and the first one, or all that answer
+        together."""
+        quoted = self.passages if self.several else self.passages[:1]
+        level = _SURE.get(self.level or "", "") if quoted else "" if self.words else _NOTHING
+        return Script(self.words or level, tuple(one.places for one in quoted))
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What a model that only quotes is to say: ``words`` of the app's own, then stretches of the document, each in a
+    paragraph of its own. quotes: of each the places that make it up, in order."""
+
+    words: str = ""
+    quotes: tuple[tuple[QuotePlace, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,10 +494,7 @@ class QuoteEvent:
     number: of the answer's quotations, from 0; a later event of the same number replaces it. start, end: characters of
     the answer, without the marks. closed: the closing mark stands; before that, a quotation is reported once, when a
     single place is left for it (as far as it was written by then), and where the answer ends inside it. occurrences:
-    the first ones, in the document's order; count: how many there are. before, after: the sentences around the first
-    one, of a quotation that is closed; "" where there is none on the same line. lead_in: what the first one hangs on:
-    the line that introduces a list, or the first row of a table; "" where it is neither item nor row.
-    """
+    the first ones, in the document's order; count: how many there are."""
 
     number: int
     start: int
@@ -443,24 +502,20 @@ class QuoteEvent:
     closed: bool
     count: int
     occurrences: tuple[QuoteOccurrence, ...]
-    before: str = ""
-    after: str = ""
-    lead_in: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class SentenceSupport:
-    """A sentence of an answer in free words, compared with every passage of the document by its words.
+    """A sentence of an answer in free words, judged by the passages of the document that come nearest to it.
 
-    start, end: characters of the answer. found: some passage holds enough of its words; score: their share there, in
-    [0, 1], rare words counting more. place: that passage's middle sentence, None where none was found. Words in common
-    prove nothing: a passage may say the opposite, and one in other words is missed."""
+    start, end: characters of the answer. verdict: "supported" and "contradicted" are said of one passage. chance: in
+    [0, 1], that the best passage supports it. places: the words of that passage, () where nothing was found."""
 
     start: int
     end: int
-    found: bool
-    score: float
-    place: QuotePlace | None = None
+    verdict: Verdict
+    chance: float
+    places: tuple[QuotePlace, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -508,11 +563,7 @@ class AnswerStats:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The answer is complete (or stopped). text is the whole answer; token_ids include its stop token if any.
-
-    confidence: the chance, in [0, 1], that the document answers the question, estimated for models that only quote;
-    answerable:
-    False where it is so low that the answer says so. Both None where nobody estimated it."""
+    """The answer is complete (or stopped). text is the whole answer; token_ids include its stop token if any."""
 
     reason: FinishReason
     text: str
@@ -521,8 +572,6 @@ class Finished:
     chunks: tuple[AttendedChunk, ...] = ()
     page_shares: tuple[float, ...] = ()
     quotes: tuple[QuoteEvent, ...] = ()  # the last one of each quotation
-    confidence: float | None = None
-    answerable: bool | None = None
 
 
 Event = (LoadProgress | MachineInfo | ModelInfo | ModelFound | ModelOffer | CuratedModel | PrefillProgress

@@ -8,20 +8,24 @@ short answer.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 from .events import (
     AnswerStats,
     AttendedChunk,
+    Passages,
     QuoteEvent,
     QuoteOccurrence,
+    QuotePlace,
     RankCount,
     RoundEvent,
     SentenceSupport,
     TierCount,
 )
+
+BETWEEN = ", "  # of several documents that are read together, a title and the label of its page
 
 
 class RunningFigures:
@@ -164,6 +168,12 @@ def answer_stats(
     )
 
 
+def variety(token_ids: Sequence[int]) -> float:
+    """Return distinct runs of four tokens over all of them: a text that goes in circles is easy to draft."""
+    runs = list(zip(token_ids, token_ids[1:], token_ids[2:], token_ids[3:], strict=False))
+    return len(set(runs)) / len(runs) if runs else 1.0
+
+
 def speedup(plain: AnswerStats | None, fast: AnswerStats | None) -> float | None:
     """Return the decode rate of ``fast`` over ``plain``, or None where either could not be measured."""
     if not plain or not fast or not plain.decode_tokens_per_second or not fast.decode_tokens_per_second:
@@ -174,6 +184,20 @@ def speedup(plain: AnswerStats | None, fast: AnswerStats | None) -> float | None
 def merge_acceptance(answers: Sequence[Mapping[str, TierCount]]) -> dict[str, TierCount]:
     """Return the acceptance over several answers."""
     return acceptance([RoundEvent(0, (), (), tuple(answer.values())) for answer in answers])
+
+
+def cited(places: Sequence[tuple[str, int]], pages: int, word: str = "p. ") -> str:
+    """Return what pages are called wherever one is named: 'p. 85', and where the file calls them otherwise than by
+    their place, both: 'p. iv (4 of 60)', 'Moby Dick, p. 29–30 (31–32 of 60)'.
+
+    places: label and page, counted from 1, of each, in order; pages: how many the document has."""
+    (first, start), (last, end) = places[0], places[-1]
+    title, _, own = first.rpartition(BETWEEN)
+    to = f"{BETWEEN if title else ''}{word}{own}"
+    name = f"{title}{to}{f'–{last.rpartition(BETWEEN)[2]}' if last != first else ''}"
+    if (first, last) == (str(start), str(end)):
+        return name
+    return f"{name} ({start}{f'–{end}' if end != start else ''} of {pages:,})"
 
 
 def page_in_file(page: int, ranges: Sequence[tuple[int, int]]) -> int:
@@ -192,6 +216,35 @@ def in_file(chunks: Iterable[AttendedChunk], ranges: Sequence[tuple[int, int]]) 
     return tuple(replace(chunk, page=page_in_file(chunk.page, ranges)) for chunk in chunks)
 
 
+def passages_in_file(found: Passages, ranges: Sequence[tuple[int, int]]) -> Passages:
+    """Return passages of the pages that were opened, their pages counted in the file; ranges: of ``quotes_as_json``."""
+    return _placed_anew(found, lambda page: page_in_file(page, ranges))
+
+
+def content(text: str, spelled: Passages | None, pages: int) -> str:
+    """Return an answer as programs get it. spelled: the passages that a model which only quotes was given, of a
+    document of so many pages: those that it spells stand behind it with theirs; None for other models."""
+    named = dict.fromkeys(cited([(place.label, place.page) for place in one], pages)
+                          for one in (spelled.script.quotes if spelled else ()))
+    return f"{text.rstrip()} ({', '.join(named)})" if text.strip() and named else text
+
+
+def passages_opened(found: Passages, ranges: Sequence[tuple[int, int]]) -> Passages:
+    """Return those of a file's passages that stand wholly on the pages that are open, pages counted among those."""
+    opened = [page for first, last in ranges for page in range(first, last + 1)]
+    number = {page: at for at, page in enumerate(opened, start=1)}
+    there = [one for one in found.passages if all(place.page in number for place in one.places)]
+    return _placed_anew(replace(found, passages=tuple(there)), number.__getitem__)
+
+
+def _placed_anew(found: Passages, page: Callable[[int], int]) -> Passages:
+    def placed(places: Sequence[QuotePlace]) -> tuple[QuotePlace, ...]:
+        return tuple(replace(place, page=page(place.page)) for place in places)
+
+    return replace(found, passages=tuple(replace(one, places=placed(one.places), marked=placed(one.marked))
+                                         for one in found.passages))
+
+
 def quotes_as_json(quotes: Iterable[QuoteEvent], ranges: Sequence[tuple[int, int]] = ()) -> list[dict[str, Any]]:
     """Return quotations as plain JSON values. ranges: the file's pages that were opened, where not all were; pages then
     count in it."""
@@ -205,5 +258,16 @@ def quotes_as_json(quotes: Iterable[QuoteEvent], ranges: Sequence[tuple[int, int
 
 def support_as_json(support: Iterable[SentenceSupport], ranges: Sequence[tuple[int, int]] = ()) -> list[dict[str, Any]]:
     """Return support as plain JSON values; ranges: of ``quotes_as_json``."""
-    return [asdict(replace(one, place=one.place and replace(one.place, page=page_in_file(one.place.page, ranges))))
-            for one in support]
+    return [asdict(replace(one, places=tuple(replace(place, page=page_in_file(place.page, ranges))
+                                             for place in one.places))) for one in support]
+
+
+def reasoning(text: str) -> tuple[str, int]:
+    """Return what a model reasons before it answers, and the first character of its answer. The mark that opens it may
+    be missing, as some chat templates write it: then the one that closes it stands on a line of its own."""
+    before, closing, after = text.partition("</think>")
+    opened = before.lstrip().startswith("<think>")
+    alone = bool(closing) and before.endswith("\n") and (not after or after[0] == "\n") and "<think>" not in before
+    if not opened and not alone:
+        return "", 0
+    return before.lstrip().removeprefix("<think>").strip(), len(before) + len(closing)

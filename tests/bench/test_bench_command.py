@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from bench.steady_engine import FAST, TEXT, Steady, steady
 
-from triforce_core import config
 from triforce_core.bench import __main__ as bench
 from triforce_core.bench.workload import SUM_UP, made_needle
 from triforce_core.config import SamplingParams, SpeculationConfig
@@ -110,22 +109,6 @@ def test_a_mistake_is_one_line(arguments: str, monkeypatch: pytest.MonkeyPatch,
     except SystemExit as exit_:
         status = exit_.code
     assert status == 2 and capsys.readouterr().err.count("\n") == 1 and not engine.log
-
-
-@pytest.mark.parametrize(("package", "workload"), [
-    ("wordllama", "questions"), ("snowballstemmer", "continue,questions")])
-def test_a_package_that_is_missing_is_said_in_one_line_before_anything_is_read(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], package: str, workload: str
-) -> None:
-    engine = steady(monkeypatch)
-    with monkeypatch.context() as patched:
-        patched.setattr(config, "find_spec", lambda name: None if name == package else name)
-        assert bench.main(["--document", __file__, "--workload", workload]) == 2
-    said = capsys.readouterr().err
-    assert f"pip install {package}" in said and said.count("\n") == 1 and not engine.log
-    monkeypatch.setattr(config, "find_spec", lambda name: None)
-    for arguments in ("--workload continue", "--workload questions --quotes off"):  # these need none
-        assert bench.main(["--document", __file__, "--context", "1000", "--new-tokens", "16", *arguments.split()]) == 0
 
 
 def test_help_is_quick_and_light() -> None:

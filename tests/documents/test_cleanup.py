@@ -19,7 +19,6 @@ from triforce_core.prompt.builder import ascii_typography, spelt_letters
     [
         ("ﬁne oﬃce ﬂow", "fine office flow"),
         ("cafe\u0301", "café"),
-        ("alpha\u0002\r\nbetic", "alphabetic"),
         ("alpha\u0002betic", "alphabetic"),
         ("alpha\ufffebetic", "alphabetic"),
         ("a\u00a0 b\t\tc  ", "a b c"),
@@ -40,6 +39,14 @@ def test_hidden_characters_are_counted() -> None:
 
 def test_a_garbled_layer_has_no_letters() -> None:
     assert letters("\ufffd\ufffd \ue001\ue002 a") == 0 and letters("The whale") == 8
+    assert letters("The \ufffdha\ufffde \ue001as \ue002\ue003re") == 0  # a third of it
+    words = "The harbour master kept his accounts in a green ledger that nobody else was allowed to read. " * 8
+    for text in (words, words.upper(), "HTTP XML 12.50 PNG sqrt TCP PDF 7\n" * 9):
+        assert letters(text) == len("".join(text.split()))
+    code = "\\edef\\snk@width{\\snk@step cm}\\snk@draw{\\snk@length}\\snk@fill\\snk@arc\\snk@rotate\\snk@end" * 9
+    assert letters(code) == len("".join(code.split()))
+    shifted = "".join(chr(ord(letter) - 29) if letter.isalpha() else letter for letter in words)
+    assert letters(shifted) == 0  # glyphs by their numbers, without a map
 
 
 def test_running_lines_go() -> None:

@@ -94,9 +94,9 @@ def test_embedded_parts(tmp_path: Path) -> None:
     body = paragraph("Before.") + "".join(f"<w:altChunk r:id='{name}'/>" for name in names)
     document = read(tmp_path, body, {
         "c.html": "<html><h2>Chunk</h2><p>From a page.</p></html>", "n.docx": hostile.docx(paragraph("Nested.")),
-        "m.mht": "MIME-Version: 1.0\nContent-Type: text/html; charset=utf-8\n\n<p>Mailed.</p>",
+        "m.mht": "MIME-Version: 1.0\nContent-Type: text/html; charset=shift_jis\n\n<p>Маяк.</p>".encode("shift_jis"),
         "x.rtf": "{\\rtf1 lost}"})
-    assert document.pages[0].text == "Before.\n\nChunk\n\nFrom a page.\n\nNested.\n\nMailed."
+    assert document.pages[0].text == "Before.\n\nChunk\n\nFrom a page.\n\nNested.\n\nМаяк."
     assert document.warnings == ("An embedded part (word/x.rtf) could not be read: its text is missing.",)
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import io
+import re
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pypdfium2 as pdfium
 import pytest
-from PIL import Image, ImageFilter
+from fpdf import FPDF
+from PIL import Image, ImageDraw, ImageFilter
 
 from tests.documents import hostile
-from triforce_core.documents import read, read_document
-from triforce_core.documents.ocr import _Box, reading_order, skew
+from triforce_core.documents import Document, read, read_document
+from triforce_core.documents.ocr import skew
+from triforce_core.documents.ocr_layout import Box, reading_order, spans_of
 from triforce_core.errors import EmptyDocumentError, ScannedDocumentError
 
 LINES = ["The ship Margaret left Tromso on 14 May with salt.", "Captain Ellen Voss had signed for 312 barrels in all.",
@@ -80,8 +84,11 @@ def test_pictures_are_documents_however_they_lie(tmp_path: Path) -> None:
 
 def test_a_picture_without_words_says_so(tmp_path: Path) -> None:
     Image.new("L", (300, 200), 200).save(tmp_path / "grey.png")
-    with pytest.raises(EmptyDocumentError, match=r"grey\.png has no text"):
+    with pytest.raises(EmptyDocumentError, match=r"grey\.png has no text in it, only pictures"):
         read_document(tmp_path / "grey.png")
+    (tmp_path / "blank.pdf").write_bytes(hostile.text_pdf(b""))
+    with pytest.raises(EmptyDocumentError, match=r"blank\.pdf has no text in it: its pages are blank"):
+        read_document(tmp_path / "blank.pdf")
 
 
 def test_without_the_package_the_message_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,8 +118,8 @@ def test_skew_is_measured(degrees: float) -> None:
 
 
 def test_columns_of_text_are_read_one_after_the_other_and_tables_by_row() -> None:
-    def box(left: float, top: float, width: float) -> _Box:
-        return _Box(left, top, left + width, top + 20)
+    def box(left: float, top: float, width: float) -> Box:
+        return Box(left, top, left + width, top + 20)
 
     heading, left, right = box(0, 0, 900), [box(0, y, 400) for y in range(40, 240, 25)], [
         box(450, y + 3, 430) for y in range(40, 240, 25)]
@@ -122,3 +129,78 @@ def test_columns_of_text_are_read_one_after_the_other_and_tables_by_row() -> Non
     cells = [*left, *right]
     rows = reading_order(cells, [1] * len(cells))
     assert [cells[at] for at in rows] == [each for pair in zip(left, right, strict=True) for each in pair]
+
+
+def test_the_first_pages_come_while_others_are_read(tmp_path: Path) -> None:
+    strip = scan().crop((0, 0, 1275, 300))
+    strip.save(tmp_path / "pages.tiff", save_all=True, append_images=[strip] * 9)
+    parts: list[Document] = []
+    document = read_document(tmp_path / "pages.tiff", part=parts.append)
+    assert parts and 4 <= len(parts[0].pages) < 10 and len(document.pages) == 10
+    assert parts[0].pages == document.pages[: len(parts[0].pages)]
+
+
+def test_lines_without_letters_are_left_out_and_counted(tmp_path: Path) -> None:
+    page = scan()
+    pen = ImageDraw.Draw(page)
+    for y in range(800, 1400, 60):
+        pen.line([(x, y + 8 * (x // 6 % 2)) for x in range(150, 1100, 6)], fill=40, width=2)
+    page.save(tmp_path / "zigzag.png")
+    document = read_document(tmp_path / "zigzag.png")
+    assert LINES[3] in document.pages[0].text and "ww" not in document.pages[0].text
+    assert any(re.fullmatch(r"\d+ lines of scans were left out: too unclear to be read\.", note)
+               for note in document.notes), document.notes
+
+
+def test_notes_at_the_foot_of_a_scan_are_notes(tmp_path: Path) -> None:
+    """Their smaller type is measured by its ink, and the figure that refers to one leaves its word."""
+    page = FPDF("P", "pt", "letter")
+    page.c_margin = 0
+    page.add_page()
+    page.set_font("Times", size=12)
+    for line in (*LINES, *LINES):
+        page.cell(text=line)
+        page.ln(15)
+    page.cell(text="The quay was rebuilt in spring")
+    page.set_font("Times", size=8)
+    page.cell(text="7")
+    page.set_font("Times", size=12)
+    page.cell(text=" and sold.")
+    page.ln(60)
+    page.set_font("Times", size=9)
+    page.cell(text="7 The deed of sale is lost, but a copy of it is kept by the town.")
+    (tmp_path / "notes.pdf").write_bytes(bytes(page.output()))
+    pdfium.PdfDocument(str(tmp_path / "notes.pdf"))[0].render(scale=150 / 72).to_pil().save(tmp_path / "notes.png")
+    text = read_document(tmp_path / "notes.png").pages[0].text
+    assert "rebuilt in spring and sold." in text
+    assert text.endswith("[7] The deed of sale is lost, but a copy of it is kept by the town.")
+
+
+def test_numbers_that_stand_apart_stay_with_their_lines(tmp_path: Path) -> None:
+    """The ink of a few letters says little of their size."""
+    words = "of the deed says that the keeper counted barrels of salt in the autumn of that year, and no ship left."
+    page = FPDF("P", "pt", "letter")
+    page.add_page()
+    page.set_font("Times", size=9)
+    for row, letter in enumerate("ABCDEFGHI"):
+        page.text(72, 100 + 14 * row, f"{row + 1}.")
+        page.text(110, 100 + 14 * row, f"{letter} copy {words}")
+    pdfium.PdfDocument(bytes(page.output()))[0].render(scale=150 / 72).to_pil().save(tmp_path / "notes.png")
+    text = read_document(tmp_path / "notes.png").pages[0].text
+    assert re.findall(r"(\d)\. ([A-I]) copy", text) == [(str(at), "ABCDEFGHI"[at - 1]) for at in range(1, 10)]
+
+
+def test_a_page_number_far_from_its_words_is_no_part_of_them() -> None:
+    """They may be recognised as one; the gap is no part of how wide the letters are either."""
+    page, words = FPDF("P", "pt", "letter"), "The Harbour Office of Skerry"
+    page.add_page()
+    page.set_font("Times", size=9)
+    spans = {}
+    for gap, y in ((2, 600), (12, 700)):
+        page.text(250, y, words)
+        page.text(250 + page.get_string_width(words) + gap, y, "7")
+    grey = np.asarray(pdfium.PdfDocument(bytes(page.output()))[0].render(scale=2).to_pil().convert("L"))
+    for gap, y in ((2, 600), (12, 700)):
+        (spans[gap],) = spans_of([f"{words}7"], [Box(490, 2 * y - 14, 780, 2 * y + 5)], grey, 0.5)
+    assert spans[2].text == f"{words}7" and spans[12].text == f"{words}  7"
+    assert spans[12].size == pytest.approx(9, rel=0.15)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import random
 import re
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,7 @@ FIGURES = [  # "^" and "_" stand before what is set smaller, raised or lowered
     ("The sum of x|_i|^2| is chi|^2|.", "x_i^2 is chi^2."),
     ("It took 3|^1|/|_2| hours, or x|^2|/2.", "3 1/2 hours, or x^2/2."),
     ("The speed is 12 m s|^-1|, and then", "12 m s^-1, and"),
-    ("On the 3|^rd| of May, A|^n+1| grew.", "3rd of May, A^n+1 grew")]
+    ("On the 3|^rd| of May, A|^n+1| grew.", "3rd of May, A^(n+1) grew")]
 
 
 def figures(pdf: Any, lines: list[str], y: float = 720) -> None:
@@ -378,7 +379,16 @@ def test_hidden_text_is_left_out_and_counted(tmp_path: Path) -> None:
         pdf.rect(60, 570, 400, 30, fill=1)
         pdf.setFillGray(1)
         pdf.drawString(72, 580, "White words on a dark bar are seen.")
+        pdf.drawString(72, 699, "White order over the ledger.")
         pdf.setFillGray(0)
+        pdf.setFont("ZapfDingbats", 16)
+        pdf.drawString(70, 496, "l")  # a disc
+        pdf.setFont("Times-Roman", 7)
+        pdf.setFillGray(1)
+        pdf.drawString(75, 500, "9")
+        pdf.setFillGray(0)
+        pdf.setFont("Times-Roman", 11)
+        pdf.drawString(92, 498, "is the number of the note.")
         pdf.drawString(72, 20, "Beside the page.")
         pdf.setFont("Times-Roman", 0.5)
         pdf.drawString(72, 540, "tiny order three")
@@ -389,8 +399,8 @@ def test_hidden_text_is_left_out_and_counted(tmp_path: Path) -> None:
     writer.write(out)
     (text,), _, raw = read(tmp_path, out.getvalue())
     assert "green ledger" in text and "White words on a dark bar are seen." in text
-    assert "order" not in text and "Beside" not in text
-    assert raw.unread.sentences() == ["12 words that the file hides were left out."]
+    assert "order" not in text and "Beside" not in text and "9" in text
+    assert raw.unread.sentences() == ["17 words that the file hides were left out."]
 
 
 def test_the_invisible_layer_of_a_scan_and_small_units_stay(tmp_path: Path) -> None:
@@ -469,6 +479,31 @@ def test_a_broken_profile_or_an_attached_pdf_is_no_damage(tmp_path: Path) -> Non
     assert warnings == []
 
 
+@pytest.mark.parametrize("cover", [True, False])
+def test_attached_files_are_named_and_a_portfolio_is_known(tmp_path: Path, cover: bool) -> None:
+    import pypdf
+
+    lines = ["For the best experience, open this PDF portfolio in Acrobat."] if cover else [" ".join(WORDS)] * 9
+    writer = pypdf.PdfWriter(clone_from=io.BytesIO(drawn(lambda pdf: write(pdf, lines))))
+    for name in ("accounts of 1911.csv", "ledger.pdf"):
+        writer.add_attachment(name, b"a;b")
+    out = io.BytesIO()
+    writer.write(out)
+    _, warnings, raw = read(tmp_path, out.getvalue())
+    assert "2 attached files were not read: “accounts of 1911.csv”, “ledger.pdf”." in raw.unread.sentences()
+    assert [("add them one by one" in warning) for warning in warnings] == [True] * cover
+
+
+def test_packed_data_whose_end_is_not_marked_is_whole(tmp_path: Path) -> None:
+    packer = zlib.compressobj()
+    content = packer.compress(b"BT /F1 11 Tf 72 700 Td (The keeper) Tj ET") + packer.flush(zlib.Z_SYNC_FLUSH)
+    data = drawn(lambda pdf: write(pdf, ["A line."]), pageCompression=0)
+    stream = b"99 0 obj\n<</Length %d/Filter/FlateDecode>>\nstream\n%s\nendstream\nendobj\n" % (
+        len(content), content)
+    _, warnings, _ = read(tmp_path, data.replace(b"xref", stream + b"xref", 1))
+    assert not warnings
+
+
 def many_pages(pages: int = 6, **options: Any) -> bytes:
     rng = random.Random(7)
 
@@ -513,3 +548,21 @@ def test_text_that_a_flipped_bit_costs_is_never_lost_in_silence(tmp_path: Path, 
             lost += 1
             assert warnings
     assert lost > 3
+
+
+def test_files_that_are_pinned_to_a_page_are_named(tmp_path: Path) -> None:
+    import pypdf
+    from fpdf import FPDF
+
+    (tmp_path / "ledger of 1911.csv").write_text("oil,wick")
+    page = FPDF()
+    page.add_page()
+    page.set_font("Times", size=12)
+    page.cell(text="The ledger is pinned to this page of the report.")
+    page.file_attachment_annotation(tmp_path / "ledger of 1911.csv", 50, 50)
+    writer = pypdf.PdfWriter(clone_from=io.BytesIO(bytes(page.output())))
+    del writer.root_object["/Names"]  # where other files are attached to the document
+    out = io.BytesIO()
+    writer.write(out)
+    _, _, raw = read(tmp_path, out.getvalue())
+    assert "1 attached file was not read: “ledger of 1911.csv”." in raw.unread.sentences()

@@ -7,11 +7,12 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.documents import hostile
-from triforce_core.documents import ReadCancelled, read, read_document
+from triforce_core.documents import Document, ReadCancelled, read, read_document
 from triforce_core.errors import EncryptedDocumentError
 
 PARAGRAPHS = [
@@ -65,6 +66,21 @@ def test_pdf_paragraphs_without_headers(tmp_path: Path, reader: str, monkeypatch
         assert len(whole) >= len(PARAGRAPHS) - len(document.pages)  # those cut by a page break
         assert all(f"\n\n{paragraph}" in text or text.startswith(paragraph) for paragraph in whole[2:5])
     assert "".join(text.split()) == "".join("".join(PARAGRAPHS).split())
+
+
+def test_a_file_that_only_the_second_reader_reads_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = read._Attempt._run
+
+    def broken(attempt: Any, reader: str, skip: set[int]) -> Document:
+        if reader == "pypdfium2":
+            attempt.kind = "pdf"
+            raise read._Crashed(None)
+        return run(attempt, reader, skip)
+
+    monkeypatch.setattr(read._Attempt, "_run", broken)
+    book_pdf(tmp_path / "a.pdf")
+    [warning] = read_document(tmp_path / "a.pdf").warnings
+    assert "second reader" in warning
 
 
 def test_the_same_file_gives_the_same_document(tmp_path: Path) -> None:

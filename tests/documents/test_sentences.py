@@ -17,7 +17,17 @@ def sentences(line: str) -> list[str]:
     "Roe v. Wade, 410 U.S. 113, and 42 U.S.C. 1983 bind the D.C. Circuit. | The D. C. Circuit held so.",
     "Fed. R. Civ. P. 12(b)(6) and Cal. Civ. Code 1798 apply. | Cf. Brown v. Board, 347 U.S. 483. | Id. at 495.",
     "It said so (9th Cir. 1999). | See Smith v. The State, Art. IV and Ex. A-3.",
+    "See 410 F. Supp. 2d 113, 120 (S.D.N.Y. 2003). | The court agreed.",
+    "Under 28 U.S.C. § 1331 and Fed. R. Evid. 403 it stands. | So held the 2d Cir. in 1999.",
+    "Marbury v. Madison, 5 U.S. (1 Cranch) 137 (1803), controls. | Nothing else does.",
+    "See id. § 4; accord Doe v. Bolton. | The S. Ct. held in Doe v. U.S. that it may.",
+    "See Restatement (Second) of Torts § 402A cmt. c (Am. L. Inst. 1965). | It is old.",
+    "Rev. Proc. 2004-12, 2004-1 C.B. 528, and Treas. Reg. § 1.61-1 apply. | Pay.",
+    "Pursuant to Reg. (EU) No. 575/2013, arts. 4 and 5, banks report. | They do.",
+    "The hearing is at 9 a.m. | Bring the papers. | The firm (est. 1901) is at No. 5 High St. London.",
     # citation and reference
+    "cf. Fig. 3 in Knuth, D. E., The Art of Computer Programming, vol. 1, 3rd ed., p. 5. | It is long.",
+    "Ibid., ch. xii, para. 3. | See also App. B, Tbl. 4. | W. E. B. Du Bois wrote it. | E. M. Forster read it.",
     "See Fig. 3, Eq. 4, vol. II, ch. 7 and pp. 3-5. | She ate a fig. | Then she left.",
     "Smith et al. 2019 and Jones et al. Nature 5 agree. | So do Lee et al. | The others do not.",
     "Klesman, A. “Our First Visitor.” | Univ. Press of N.Y. City, Sept. 11.",
@@ -32,7 +42,14 @@ def sentences(line: str) -> list[str]:
     # German
     "Vgl. Müller, S. 12, und Art. 5 Abs. 2 Nr. 3 GG i. V. m. Kap. 4, z. B. Häuser. | Es war 1905. | Danach kam nichts.",
     "Am 5. Mai endete der 2. Weltkrieg im 20. Jahrhundert. | Es kostete 3 Mio. Euro, bzw. Mark, u. a. Gold.",
+    "Nach Art. 5 Abs. 2 Satz 1 GG gilt das. | Siehe Bd. 3, S. 14, und Anm. 7. | Der Rest fehlt.",
+    "Vgl. BGH, Urt. v. 12. März 2004, Az. III ZR 12/03, NJW 2004, S. 1234 ff. | Es bleibt dabei.",
+    "Die Fa. Müller und die Firma Dr. Ing. h. c. F. Porsche AG klagten. | Sie verloren.",
+    "S. auch Kap. 4 u. 5, Fn. 3, Rdn. 12 und Hs. 2 und H. 2, Sp. 45 f. im Band. | Mehr steht dort nicht.",
     # French
+    "Cass. civ. 1re, 5 janv. 2010, n° 08-12.345, Bull. civ. I, n. 3. | La cour rejette.",
+    "V. Cass. com., 3 févr. 2009. | L'al. 2 de l'art. 1382 C. civ. s'applique. | Le juge décide.",
+    "Le Dr. J.-P. Martin et le Pr. Dupont signent, cf. fig. 3 et tab. 2, p. ex. la ligne 4. | Ils partent.",
     "M. Dupont cite l'art. L. 123 chap. 3, p. 5. | Le Conseil décide. | Mme Weil meurt en 50 av. J.-C. | Il dit.",
     # Spanish
     "El Sr. García vive en EE. UU. | El resto no. | ¿Y la pág. 5, art. 3 núm. 4? | ¡Nada! | «Así es». | Él calló.",

@@ -415,5 +415,8 @@ def test_by_chance_the_same_seed_gives_the_same_words(folders):
     speculation = ResearchConfig(**SETTINGS)
     sampling = SamplingParams(temperature=0.8, top_p=0.9, seed=1, max_new_tokens=64, stop_token_ids=())
     words = [list(engine.ask("Who found the lamp?", (), sampling, speculation))[-1].token_ids for _ in range(2)]
-    other = replace(sampling, seed=2)
-    assert words[0] == words[1] != list(engine.ask("Who found the lamp?", (), other, speculation))[-1].token_ids
+    assert words[0] == words[1]
+    # The document holds a quotation: where the first words agree, so do the rest. Some seeds agree in them.
+    others = {list(engine.ask("Who found the lamp?", (), replace(sampling, seed=seed), speculation))[-1].token_ids
+              for seed in (2, 3, 4)}
+    assert others != {words[0]}

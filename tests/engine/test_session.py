@@ -432,21 +432,6 @@ def test_another_document_lies_in_the_memory_of_the_last_one(folders) -> None:
     assert engine._session.full.cache is not before
 
 
-def test_going_back_to_a_document_takes_its_words_apart_once(folders, monkeypatch) -> None:
-    engine = Engine(config(folders))
-    list(engine.load())
-    quoting, builder, made = engine.quoting(), engine.builder(), []
-    pages = builder._layout.pages
-    monkeypatch.setattr(builder._layout, "pages", lambda *given: made.append(1) or pages(*given))
-    for seed in (0, 1, 0, 1, 2, 0):
-        quoting.answering(builder.document(document(40, seed=seed)))
-    assert len(made) == 3 == len(quoting._answering)
-    for seed in (3, 4, 5):
-        builder.document(document(40, seed=seed))
-    gc.collect()
-    assert len(quoting._answering) == 0  # no more than a few are held
-
-
 @pytest.mark.parametrize("other", [False, True], ids=["same document", "another document"])
 def test_a_conversation_that_was_left_is_not_read_again(folders, other) -> None:
     """Left for another of the same document, or of another one: it is gone on with as if nothing had come between."""

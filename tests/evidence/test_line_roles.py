@@ -29,3 +29,9 @@ def test_a_lone_heading_that_ends_in_a_number_is_no_table_of_contents() -> None:
     assert line_roles(["The Act of 1996", "It was passed in May."])[0] is Role.HEADING
     contents = ["Of Ships 12", "Of Harbours 19", "Of Mills 30"]
     assert line_roles(contents) == [Role.CONTENTS] * 3
+
+
+def test_a_lone_numbered_title_is_a_heading_and_a_list_is_none() -> None:
+    lines = ["2. Fees", "Every ship pays a fee here.", "- pilot boats on duty.", "3. Lights", "The lamp burns."]
+    assert [line_roles(lines)[at] for at in (0, 2, 3)] == [Role.HEADING, Role.ITEM, Role.HEADING]
+    assert set(line_roles(["1. Ships of the navy", "2. Pilot boats", "3. Ships in distress"])) == {Role.ITEM}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from triforce_core.evidence.question import Asks, RequestKind, asks, names, points_back, request_kind, subject_words
+from triforce_core.evidence.question import RequestKind, points_back, request_kind, subject_words
 
 KINDS = {
     RequestKind.SOCIAL: ["thanks!", "Hello", "ok", "great, thank you so much", "?", "good morning", "who are you?",
@@ -36,15 +36,6 @@ def test_every_kind_is_found(line: str, kind: RequestKind) -> None:
     assert request_kind(line) is kind
 
 
-@pytest.mark.parametrize(("question", "kind"), [
-    ("Who counted them?", Asks.WHO), ("In what year was it built?", Asks.WHEN), ("how many ships", Asks.NUMBER),
-    ("Why did they leave?", Asks.WHY), ("what is a brig", Asks.DEFINITION), ("must they pay?", Asks.REQUIREMENT),
-    ("Where do they lie?", Asks.WHERE), ("how do they turn", Asks.HOW), ("ships at night", Asks.OTHER),
-])
-def test_what_a_question_asks_for(question: str, kind: Asks) -> None:
-    assert asks(question) is kind
-
-
 def test_the_subject_is_what_is_left() -> None:
     assert subject_words("What does the text say about the harbour master's ships?") == ["harbour", "master's", "ships"]
     assert subject_words("What is it?") == ["what", "is", "it"]  # rather all than none
@@ -53,16 +44,3 @@ def test_the_subject_is_what_is_left() -> None:
 def test_questions_that_need_the_one_before() -> None:
     assert points_back("And why did he do that?") and points_back("why?")
     assert not points_back("Why did the harbour master of Bristol leave his post in the year of the great storm?")
-
-
-@pytest.mark.parametrize(("question", "expected"), [
-    ("When did the Senate pass the TICKET Act?", ["senate", "ticket", "act"]),
-    ("How many bridges were in poor condition in 2005?", ["2005"]),
-    ("What was the first name of Miss Read’s mother?", ["miss", "read"]),
-    ("Does it say what I asked, and what I'd pay? Up to 1,500?", ["up", "1,500"]),
-    ("what is congestion pricing", []),
-    ("WHAT IS THE LIMIT?", []),
-    ("", []),
-])
-def test_names_are_capitals_and_numbers(question: str, expected: list[str]) -> None:
-    assert names(question) == expected

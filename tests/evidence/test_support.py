@@ -1,93 +1,86 @@
-"""Passages that support a sentence, and the sentences of an answer, each with its passage and where that stands."""
+"""Sentences of an answer, judged by the passages of a document: which are supported, where, and which are not."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from triforce_core.documents.document import Document, Page
-from triforce_core.evidence.sentence_index import SentenceIndex
-from triforce_core.evidence.support import THRESHOLD, SupportFinder, answer_sentences, support
-from triforce_core.evidence.vectors import WordVectors
+from triforce_core.evidence.finder import PassageFinder
+from triforce_core.evidence.support import SupportFinder, answer_sentences, shipped_checks, verdict_of
 from triforce_core.metrics import support_as_json
 
-SENTENCES = ["The lighthouse keeper counted forty ships before the storm reached the harbour.",
-             "He wrote their names into a leather book.",
-             "The council paid him twelve pounds a year for his trouble.",
-             "Nobody painted the tower for a decade."]
-
-
-ONE = "The lighthouse keeper counted forty ships before the storm. He wrote their names down."
-TWO = "Notes\nThe council paid him twelve pounds a year for his trouble."
+ONE = ("The lighthouse keeper counted forty ships before the storm. He wrote their names into a leather book.\n"
+       "The board appoints the secretary for a term of four years. The board meets at least twice a year in Ness.")
+TWO = "Notes\nThe council of Arlow paid him twelve pounds a year for his trouble."
+TRUE = "Before the storm the keeper counted 40 ships."
+PAID = "The council paid him twelve pounds a year."
 FOREIGN = "Quantum computers factor large integers with polynomially many gates."
-
-
-@pytest.fixture(scope="module")
-def index() -> SentenceIndex:
-    return SentenceIndex(SENTENCES, range(len(SENTENCES)), WordVectors.shipped())
-
-
-def score(index: SentenceIndex, sentence: str) -> float:
-    judged = support(index, sentence)
-    assert judged is not None
-    return judged[0]
-
-
-def test_the_passage_itself_is_found_whole(index: SentenceIndex) -> None:
-    for at, sentence in enumerate(SENTENCES):
-        assert support(index, sentence) == (pytest.approx(1.0), at)
-
-
-def test_a_sentence_in_other_words_is_nearer_than_one_about_something_else(index: SentenceIndex) -> None:
-    restated = score(index, "Before the storm came to the harbour, the keeper of the lighthouse had counted the boats.")
-    foreign = score(index, "Quantum computers factor large integers with polynomially many gates.")
-    assert foreign < THRESHOLD < restated
-
-
-def test_two_neighbours_may_support_one_sentence(index: SentenceIndex) -> None:
-    both = "The keeper counted forty ships and wrote their names into a leather book."
-    assert score(index, both) > 0.95
-    apart = SentenceIndex([SENTENCES[0], SENTENCES[2], SENTENCES[3], SENTENCES[2], SENTENCES[1]], range(5),
-                          WordVectors.shipped())
-    assert score(apart, both) < 0.9, "they stand too far from each other"
-
-
-def test_another_number_does_not_count(index: SentenceIndex) -> None:
-    numbers = SentenceIndex(["In 1851 the council bought 12 lamps for the tower."], [0], WordVectors.shipped())
-    right, wrong = (score(numbers, f"The council bought {count} lamps for the tower in {year}.")
-                    for count, year in ((12, 1851), (14, 1862)))
-    assert right == pytest.approx(1.0) and wrong < 0.75
-
-
-def test_what_cannot_be_judged_is_not(index: SentenceIndex) -> None:
-    assert support(index, "Yes, it did.") is None
-    assert support(index, "Der Wärter zählte vierzig Schiffe, ehe der Sturm den Hafen erreichte.") is None
-    assert support(SentenceIndex([], [], WordVectors.shipped()), SENTENCES[0]) is None
-
-
-def test_sentences_can_be_left_out(index: SentenceIndex) -> None:
-    assert support(index, SENTENCES[3], frozenset({3}))[0] < THRESHOLD
+FALSE = ["The keeper counted fifty ships before the storm.", "The board does not appoint the secretary.",
+         "The board appoints the secretary for a term of five years.", "The council paid him twelve dollars a year.",
+         "The board appoints the secretary for four months.",
+         "The keeper counted forty ships before the storm and sold the harbour to a rich widow from Spain."]
 
 
 @pytest.fixture(scope="module")
 def finder() -> SupportFinder:
-    return SupportFinder(Document("t", "txt", (Page("i", ONE), Page("ii", TWO)), "test"))
+    return SupportFinder(PassageFinder(Document("t", "txt", (Page("i", ONE), Page("ii", TWO)), "test")))
 
 
-def test_each_sentence_has_its_place(finder: SupportFinder) -> None:
-    answer = f"The keeper counted forty ships before the storm came. {FOREIGN}\nThe council paid twelve pounds a year."
+def test_a_supported_sentence_has_its_place(finder: SupportFinder) -> None:
+    answer = f"{TRUE} {FOREIGN}\nAnd {PAID}"
     first, second, third = finder.support(answer)
-    assert answer[second.start : second.end] == FOREIGN and not second.found and second.place is None
-    assert first.found and (first.place.page, first.place.label) == (1, "i")
-    assert ONE[first.place.start : first.place.end].startswith("The lighthouse keeper counted")
-    assert third.found and TWO[third.place.start : third.place.end].startswith("The council paid")
-    assert 0 <= second.score < first.score <= 1
+    assert (first.verdict, second.verdict, third.verdict) == ("supported", "not found", "supported")
+    assert answer[first.start : first.end] == TRUE and answer[second.start : second.end] == FOREIGN
+    (place,) = first.places
+    assert (place.page, place.label) == (1, "i")
+    assert ONE[place.start : place.end].startswith("The lighthouse keeper counted")
+    assert second.places == () and TWO[third.places[0].start : third.places[0].end].startswith("The council of Arlow")
+    assert 0 <= second.chance < first.chance <= 1
+
+
+@pytest.mark.parametrize("sentence", FALSE)
+def test_what_was_exchanged_or_invented_is_not_supported(finder: SupportFinder, sentence: str) -> None:
+    (judged,) = finder.support(sentence)
+    assert judged.verdict != "supported"
+
+
+def test_what_the_document_denies_is_shown_where_it_does(finder: SupportFinder) -> None:
+    (judged,) = finder.support("The board does not appoint the secretary.", "Who appoints the secretary?")
+    assert judged.verdict == "contradicted"
+    assert ONE[judged.places[0].start : judged.places[0].end].startswith("The board appoints")
 
 
 def test_pages_count_in_the_file(finder: SupportFinder) -> None:
-    (one,) = support_as_json(finder.support("The council paid him twelve pounds a year."), ((3, 3), (7, 9)))
-    assert one["place"]["page"] == 7 and one["found"] is True
+    (one,) = support_as_json(finder.support(PAID), ((3, 3), (7, 9)))
+    assert one["places"][0]["page"] == 7 and one["verdict"] == "supported"
     (none,) = support_as_json(finder.support(FOREIGN), ((3, 3), (7, 9)))
-    assert none["place"] is None
+    assert none["places"] == ()
+
+
+def test_loops_count_once_and_reasoning_not_at_all(finder: SupportFinder) -> None:
+    answer = f"<think>The keeper counted nine ships.\n\nOr ten of them?</think>{TRUE} {TRUE}\n- **{TRUE}** {PAID}"
+    found = list(finder.support(answer))
+    assert [answer[one.start : one.end] for one in found] == [TRUE, PAID]
+    assert list(finder.support("<think>The keeper counted nine ships and went to the harbour.")) == []
+    opened_by_the_template = f"The keeper counted nine ships.\n</think>\n\n{TRUE}"
+    (one,) = finder.support(opened_by_the_template)
+    assert opened_by_the_template[one.start : one.end] == TRUE
+
+
+def test_while_it_is_written_the_last_sentence_waits(finder: SupportFinder) -> None:
+    answer = f"{TRUE} {PAID}"
+    (first,) = finder.support(answer, whole=False)
+    assert answer[first.start : first.end] == TRUE
+    (second,) = finder.support(answer, start=first.end)
+    assert answer[second.start : second.end] == PAID
+
+
+def test_what_says_too_little_is_not_judged(finder: SupportFinder) -> None:
+    assert list(finder.support("Yes, it did.")) == []
+    assert list(finder.support("Der Wärter zählte vierzig Schiffe, ehe der Sturm den Hafen erreichte.")) == []
+    empty = SupportFinder(PassageFinder(Document("t", "txt", (Page("1", ""),), "test")))
+    assert list(empty.support(ONE)) == []
 
 
 def test_markdown_is_taken_apart() -> None:
@@ -98,5 +91,10 @@ def test_markdown_is_taken_apart() -> None:
     assert found == ["The keeper counted the ships.", "He wrote** it down.", "He left."]
 
 
-def test_an_empty_document_supports_nothing() -> None:
-    assert SupportFinder(Document("t", "txt", (Page("1", ""),), "test")).support(ONE) == ()
+def test_no_chance_makes_up_for_a_number() -> None:
+    weights, edges = shipped_checks()
+    sure = np.array([[1.0, 20.0, -20.0, *[0.0] * (weights.shape[1] - 3)]])
+    assert verdict_of(sure, weights, edges)[0] == "supported"
+    sure[0, 3] = 1.0
+    assert verdict_of(sure, weights, edges)[0] != "supported"
+    assert (weights[0, 3:] <= 0).all() and (weights[1, 3:] >= 0).all(), "what differs speaks for nothing"

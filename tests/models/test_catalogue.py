@@ -98,6 +98,14 @@ def test_each_way_has_a_speed_and_one_is_best(shelf: Path, monkeypatch: pytest.M
     assert "stranger" in names, "what is here is listed all the same"
 
 
+def test_the_built_in_pair_is_never_recommended_in_four_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounded = Fit("int4", 131_072, "on-chip", 1, "int8", 95.0)
+    monkeypatch.setattr(survey.Survey, "_fits", lambda self, found, rate: (Fit("same", 8192, "cpu", 1), rounded))
+    own = next(iter(survey.Survey(EngineConfig(device="cpu")).check()))
+    assert own.source == "built-in" and own.best is not None and own.best.weights == "same"
+    assert [fit.weights for fit in own.fits] == ["same"]
+
+
 def test_the_best_way_rounds_least_where_it_is_usable() -> None:
     slow = Fit("same", 131_072, "offload", 1, tokens_per_second=1.0)
     fast = Fit("same", 8192, "on-chip", 1, tokens_per_second=60.0)

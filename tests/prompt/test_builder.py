@@ -12,10 +12,10 @@ import pytest
 from tests.tokenizer_folders import hugging_face_folder, sentencepiece_folder
 from triforce_core.assets import BUILTIN_FOLDER
 from triforce_core.documents.document import Document, Page
-from triforce_core.engine.answer import Quoting
 from triforce_core.errors import ConfigError, ContextTooLongError, UnsupportedModelError
 from triforce_core.prompt.builder import DocumentPrompt, PromptBuilder, ascii_typography
-from triforce_core.sampling.quote_matcher import Mark, QuoteConstraint, QuoteState
+from triforce_core.prompt.quotations import Quoting
+from triforce_core.sampling.quote_matcher import GAP, Mark, QuoteConstraint, QuoteState
 from triforce_core.tokenizer import Tokenizer
 
 KINDS = ["tagged", "bytes", "spaces", "base", "llama"]
@@ -120,6 +120,17 @@ def test_a_chat_is_what_the_template_would_render(builders: dict[str, PromptBuil
     assert cut[0] == answer[-1] and cut[1:] == builder.after_answer(answer)
 
 
+@pytest.mark.parametrize("text", [
+    "{% for m in messages %}<{{ m.role }}>{% for part in m.content %}{{ part.text }}{% endfor %}{% endfor %}",
+    "{% for m in messages %}{% if m.content is string %}{{ raise_exception('parts') }}{% endif %}"
+    "<{{ m.role }}>{{ m.content[0]['text'] }}{% endfor %}"])
+def test_a_template_that_wants_contents_in_parts(tmp_path: Path, text: str) -> None:
+    hugging_face_folder(tmp_path, "bytes", chat=text)
+    builder = PromptBuilder(Tokenizer(tmp_path))
+    ids = [*builder.document(DOCUMENT).token_ids.tolist(), *builder.question("Why?")]
+    assert builder.tokenizer.decode(ids).startswith("<user>Below is a document.")
+
+
 def test_the_llama_chat_of_a_bare_sentencepiece_model(builders: dict[str, PromptBuilder]) -> None:
     builder = builders["llama"]
     vocabulary = builder.tokenizer._vocabulary
@@ -181,7 +192,7 @@ def test_the_trainer_and_the_app_encode_alike() -> None:
 
 def quoting_the_sailor(builder: PromptBuilder, prompt: DocumentPrompt) -> tuple[QuoteConstraint, QuoteState]:
     """The rules, and where a quotation of both parts of "The sailor knows it well." stands after its last word."""
-    rules = replace(Quoting(builder).rules(prompt, "Which words?")[0].counted_in_whole(), script=())
+    rules = Quoting(builder).rules(prompt)
     state = rules.initial()
     ids = builder.tokenizer.encode(" The sailor knows") + builder.tokenizer.encode(" it well.")
     for token in [rules.open_id, *ids]:
@@ -211,7 +222,9 @@ def test_notes_at_the_foot_do_not_part_a_sentence(builders: dict[str, PromptBuil
     builder = builders["tagged"]
     pages = (Page("1", "Before. The sailor knows\n\n[4] A note of ours."), Page("2", "it well. After."))
     prompt = builder.document(Document("x", "pdf", pages, "pdf"))
-    found = [builder.tokenizer.decode(part.tolist()).strip() for part in prompt.quotes.sentences]
+    index = prompt.quotes
+    parts = [part[part != GAP].tolist() for part in np.split(index.content, index._first_places)[1:]]
+    found = [builder.tokenizer.decode(part).strip() for part in parts]
     assert found == ["Before.", "The sailor knows it well.", "After.", "[4] A note of ours."]
     _, state = quoting_the_sailor(builder, prompt)
     places = builder.places(prompt, *state.spans()[0])

@@ -10,7 +10,7 @@ from speculation.probs import (
     START,
     TEXT,
     EvenAfterTwo,
-    Leaning,
+    TwoAllowed,
     completed,
     deviation,
     models,
@@ -103,10 +103,10 @@ def test_every_cascade_is_lossless(params, name, gamma2):
 
 
 @pytest.mark.parametrize("name", CASCADES)
-@pytest.mark.parametrize("masked", ["forced", "prior"])
+@pytest.mark.parametrize("masked", ["forced", "two"])
 def test_every_cascade_under_masks_and_beside_forced_tokens_is_lossless(name, masked):
     target, retrieval, small = models()
-    masks = {"forced": EvenAfterTwo, "prior": Leaning}[masked]()
+    masks = {"forced": EvenAfterTwo, "two": TwoAllowed}[masked]()
     assert deviation(target, cascades(retrieval, small)[name], 2, PARAMS[0], masks) < BOUND
 
 

@@ -12,8 +12,8 @@ from speculation.probs import (
     PARAMS,
     START,
     EvenAfterTwo,
-    Leaning,
     OnTensors,
+    TwoAllowed,
     deviation,
     models,
     ngrams,
@@ -96,7 +96,7 @@ def test_lenience_lets_no_more_of_a_tree_pass_and_trees_stand_beside_copies(para
 
 
 @pytest.mark.parametrize("params", PARAMS[:2], ids=["T1", "T0.6 top-p 0.9"])
-@pytest.mark.parametrize("masks", [EvenAfterTwo(), Leaning()], ids=["forced", "prior"])
+@pytest.mark.parametrize("masks", [EvenAfterTwo(), TwoAllowed()], ids=["forced", "two"])
 @pytest.mark.parametrize("start", [[0, 1], [0, 2]], ids=["free", "forced at once"])
 @pytest.mark.parametrize("replacing", [False, True], ids=["without replacement", "with"])
 def test_masks_and_forced_tokens_stay_lossless(params, masks, start, replacing, rejection):

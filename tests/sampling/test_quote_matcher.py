@@ -169,36 +169,3 @@ def test_where_answers_are_quotations_only_a_closed_one_is_followed_by_the_end_o
     assert state.allowed().tolist() == [OPEN, NEWLINE] and state.spans() == ((0, 2),)
     assert state.advance(OPEN).allowed().tolist() == [1]
     assert state.advance(NEWLINE).allowed() is None
-
-
-def test_a_prior_over_beginnings_is_averaged_over_what_goes_on_with_a_token() -> None:
-    """Sentences 5 6 | 5 7 | 8: the weight of the first two meets at token 5, parts at 6 and 7."""
-    start, end, line = Mark.SENTENCE_START, Mark.SENTENCE_END, Mark.LINE_END
-    tokens = np.array([5, 6, 5, 7, 8])
-    marks = np.array([Mark.TEXT | start, Mark.TEXT | end, Mark.TEXT | start, Mark.TEXT | end,
-                      Mark.TEXT | start | end | line], np.uint8)
-    index = QuoteIndex(tokens, marks)
-    assert [part.tolist() for part in index.sentences] == [[5, 6], [5, 7], [8]]
-    weights = np.array([1.0, 3.0, 2.0])
-    rules = QuoteConstraint(index, OPEN, CLOSE, must_open=True, prior=weights[index.sentence_of])
-    opened = rules.initial().advance(OPEN)
-    assert opened.allowed().tolist() == [5, 8]
-    assert np.allclose(opened.prior(), [np.logaddexp(1, 3) - np.log(2), 2.0])
-    inside = opened.advance(5)
-    assert inside.allowed().tolist() == [6, 7] and np.allclose(inside.prior(), [1.0, 3.0])
-    at_end = inside.advance(7)
-    assert at_end.allowed().tolist() == sorted([8, CLOSE])
-    assert at_end.prior() is None  # one passage is left: going on or closing is the model's business
-    assert at_end.advance(CLOSE).advance(OPEN).prior() is None  # the second quotation would repeat the first
-    assert QuoteConstraint(index, OPEN, CLOSE).initial().advance(OPEN).prior() is None
-
-
-def test_a_prior_where_passages_may_close_weighs_the_closing_mark() -> None:
-    """"5" is a sentence of its own and the beginning of another: closing keeps the first one's weight."""
-    start, end, line = Mark.SENTENCE_START, Mark.SENTENCE_END, Mark.LINE_END
-    tokens = np.array([5, 5, 6])
-    marks = np.array([Mark.TEXT | start | end | line, Mark.TEXT | start, Mark.TEXT | end | line], np.uint8)
-    index = QuoteIndex(tokens, marks)
-    weights = np.array([0.5, 2.5, 0.0])  # the last one stands for the gaps
-    state = QuoteConstraint(index, OPEN, CLOSE, prior=weights[index.sentence_of]).initial().advance(OPEN).advance(5)
-    assert dict(zip(state.allowed().tolist(), state.prior().tolist(), strict=True)) == {6: 2.5, CLOSE: 0.5}

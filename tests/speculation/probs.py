@@ -126,18 +126,12 @@ class EvenAfterTwo:
         ends = [whole[len(context) + i - 1] for i in range(len(draft) + 1)]
         return [np.array([0]) if end == 2 else None for end in ends]
 
-    def prior(self, context, draft):
-        return [None] * (len(draft) + 1)
-
     def guided(self, context, limit):
         return [0][:limit] if context[-1] == 2 else []
 
 
-class Leaning(EvenAfterTwo):
-    """Everywhere else two tokens may follow, and a prior prefers the second by 1.5 nats."""
+class TwoAllowed(EvenAfterTwo):
+    """Everywhere else two tokens may follow."""
 
     def allowed(self, context, draft):
         return [np.array([0, 1]) if ids is None else ids for ids in super().allowed(context, draft)]
-
-    def prior(self, context, draft):
-        return [np.array([0.0, 1.5]) if len(ids) == 2 else None for ids in self.allowed(context, draft)]

@@ -12,7 +12,7 @@ from speculation.probs import (
     PARAMS,
     START,
     EvenAfterTwo,
-    Leaning,
+    TwoAllowed,
     counted,
     deviation,
     due_counts,
@@ -134,7 +134,7 @@ def test_the_enumeration_sees_a_wrong_share_kept(scale, monkeypatch):
 
 
 @pytest.mark.parametrize("params", PARAMS[:2], ids=["T1", "T0.6 top-p 0.9"])
-@pytest.mark.parametrize("masks", [EvenAfterTwo(), Leaning()], ids=["forced", "prior"])
+@pytest.mark.parametrize("masks", [EvenAfterTwo(), TwoAllowed()], ids=["forced", "two"])
 @pytest.mark.parametrize("leaves_guided", [False, True])
 def test_masks_and_forced_tokens_stay_lossless(params, masks, leaves_guided, rejection):
     """Constrained speculation has the law of constrained plain decoding."""
@@ -151,11 +151,6 @@ def test_a_small_model_may_leave_to_the_tier_above_what_the_document_forces():
     assert QUOTE in written.sources
     assert own.propose(START, 6, sampler).token_ids == written.token_ids[: written.sources.index(QUOTE)]
     assert own.propose(after_two, 6, sampler).token_ids == []
-
-
-def test_a_prior_is_added_to_the_logits_of_what_is_allowed():
-    token_probs = Sampler(PARAMS[0], masks=Leaning()).distributions(torch.tensor([[0.3, -0.2, 5.0]]), [1])[0]
-    assert torch.allclose(token_probs, torch.tensor([*torch.tensor([0.3, 1.3]).softmax(-1), 0.0]))
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.6, 1.0])

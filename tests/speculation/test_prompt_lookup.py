@@ -118,9 +118,6 @@ class Fussy:
         rows = [whole[: len(context) + i] for i in range(len(drafted) + 1)]
         return [np.array([40, 42]) if row[-1] == 3 else np.array([41]) if row[-1] == 40 else None for row in rows]
 
-    def prior(self, context, drafted):
-        return [None] * (len(drafted) + 1)
-
     def guided(self, context, limit):
         return [41, 43][:limit] if context[-1] == 40 else []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import time
 from pathlib import Path
@@ -55,6 +56,14 @@ def test_the_process_ends_with_its_work(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(UnsupportedModelError):
         render(NESTED)
     assert len(started) == 2 and all(each._process.poll() is not None for each in started), "one for all conversations"
+
+
+def test_a_template_writes_the_same_date_every_day(tmp_path: Path) -> None:
+    model = tmp_path / "tokenizer.json"
+    model.touch()
+    os.utime(model, (0, 86_400 * 365))
+    template = chat_template.ChatTemplate("{{ strftime_now('%d %b %Y') }}", model)
+    assert template.render([TURNS], generate=True, thinking=False) == ["01 Jan 1971"]
 
 
 def test_a_refusal_is_of_one_conversation_only() -> None:

@@ -11,7 +11,16 @@ from typing import Any
 from little_books import wait_for
 
 from tests.scripted_engine import EngineScript, ScriptedEngine
-from triforce_core import Document, DocumentFit, EngineConfig, PrefillProgress, SamplingParams, SpeculationConfig, Turn
+from triforce_core import (
+    Document,
+    DocumentFit,
+    EngineConfig,
+    PrefillProgress,
+    SamplingParams,
+    Script,
+    SpeculationConfig,
+    Turn,
+)
 from triforce_core.worker.protocol import EngineStatus
 
 INSTANTLY = 1e9
@@ -86,10 +95,10 @@ class HeldEngine(ScriptedEngine):
             self._all.opened.append(document.id)
 
     def ask(self, question: str | None, history: Sequence[Turn], sampling: SamplingParams,
-            speculation: SpeculationConfig, system: str = "") -> Iterator[Any]:
+            speculation: SpeculationConfig, system: str = "", script: Script | None = None) -> Iterator[Any]:
         assert self._document is not None
         self._all.asked[f"{question} {sampling.seed}"] = self._document.id, tuple(turn.question for turn in history)
-        yield from self._held(super().ask(question, history, sampling, speculation, system))
+        yield from self._held(super().ask(question, history, sampling, speculation, system, script))
 
     def status(self) -> EngineStatus:
         self._all.looks += 1

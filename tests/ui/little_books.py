@@ -27,7 +27,7 @@ def make_document(pages: int = 6, title: str = "The keeper", words: int = 60) ->
     return Document(title, "txt", tuple(Page(str(i), text) for i, text in enumerate(texts, 1)), "test")
 
 
-def read_quickly(path: Path, password: str | None = None, *, progress=None, cancel=None) -> Document:
+def read_quickly(path: Path, password: str | None = None, *, progress=None, part=None, cancel=None) -> Document:
     """In place of ``read_document`` where a child process per file would only cost time: pages end at form feeds."""
     if path.read_bytes().startswith(b"%PDF"):
         return read_document(path, password, progress=progress, cancel=cancel)
@@ -66,7 +66,7 @@ def opened(services: Services, folder: Path, name: str = "a.txt", pages: int = 6
 def asked(services: Services, view: TabView, question: str) -> Run:
     """Ask, and return the run once it has ended."""
     run = services.ask(view, question)
-    wait_for(lambda: run.ended)
+    wait_for(lambda: run.ended, 60.0)  # a real encoder may have to be loaded first
     return run
 
 

@@ -32,6 +32,7 @@ from triforce_core.events import (
     PageSpan,
     PrefillProgress,
     RoundEvent,
+    Script,
     TextDelta,
     TierCount,
     Turn,
@@ -101,7 +102,7 @@ class FakeEngine:
         yield PrefillProgress(3, 3, 1.0, 0.0, "warm-up")
 
     def ask(self, question: str | None, history: Sequence[Turn], sampling: SamplingParams,
-            speculation: SpeculationConfig, system: str = "") -> Iterator[Event]:
+            speculation: SpeculationConfig, system: str = "", script: Script | None = None) -> Iterator[Event]:
         self._cancelled.clear()
         self._asked = question
         if question == "print":

@@ -10,14 +10,14 @@ import torch
 from triforce_core.config import SamplingParams, SpeculationConfig
 from triforce_core.engine.engine import Engine
 from triforce_core.engine.session import AnswerEvent
-from triforce_core.events import Turn
+from triforce_core.events import Script, Turn
 from triforce_core.kv_cache.base import KVCache
 
 
 class StarvedEngine(Engine):
     def ask(self, question: str | None, history: Sequence[Turn], sampling: SamplingParams,
-            speculation: SpeculationConfig, system: str = "") -> Iterator[AnswerEvent]:
-        answer = super().ask(question, history, sampling, speculation, system)
+            speculation: SpeculationConfig, system: str = "", script: Script | None = None) -> Iterator[AnswerEvent]:
+        answer = super().ask(question, history, sampling, speculation, system, script)
         if question != "starve":
             yield from answer
             return

@@ -18,14 +18,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from training.encoder_data import LONGEST, path_text, word_pieces
+from training.encoder_data import LONGEST, word_pieces
 from training.encoder_report import BY_WORDS, area, best_sentences, said
 from training.encoder_rows import row_of
 from training.fresh.get import letters
 from training.mpnet import BEGIN, END, Encoder, load
-from training.passages import BM25, Passage, Words, passages_of, text_of
+from training.passages import BM25, Words, text_of
 from training.question_sets import read_lines, split
 from triforce_core.documents import read_document
+from triforce_core.evidence.passages import Unit, path_text, units_of
 from triforce_core.prompt.builder import ascii_typography
 
 READ = 24  # passages that are read
@@ -37,7 +38,7 @@ class Asked:
     def __init__(self, file: Path, title: str, net: Encoder, pieces: Sequence[str], device: str) -> None:
         text = ascii_typography("\n\n".join(page.text for page in read_document(file).pages))
         self.sentences, lines, _ = split(text)
-        self.cut = passages_of(title, self.sentences, lines)
+        self.cut = units_of(title, self.sentences, lines)
         self._net, self._device, self._pieces = net, device, word_pieces(pieces)
         self._index = BM25([text_of(one, self.sentences) for one in self.cut], Words())
         self._vectors = said(net, [self._row([], one) for one in self.cut], device, None)
@@ -45,7 +46,7 @@ class Asked:
     def _ids(self, text: str) -> np.ndarray:
         return np.array(self._pieces.encode(text, add_special_tokens=False).ids[:LONGEST], np.uint16)
 
-    def _row(self, asked: Sequence[np.ndarray], one: Passage) -> tuple[list[int], list[int]]:
+    def _row(self, asked: Sequence[np.ndarray], one: Unit) -> tuple[list[int], list[int]]:
         return row_of(asked, self._ids(path_text(one.path)), [self._ids(self.sentences[at]) for at in one.sentences])
 
     def orders(self, question: str) -> tuple[dict[str, list[int]], float, str]:

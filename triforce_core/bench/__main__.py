@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from .. import flags
-from ..config import BUILTIN, FOR_QUOTES, EngineConfig, require
+from ..config import BUILTIN, EngineConfig
 from ..errors import ConfigError, TriForceError
 from ..events import ModelInfo
 from ..research.settings import add_research_flags, research_config
@@ -156,8 +156,6 @@ def _check(config: EngineConfig, given: Namespace) -> None:
     if given.grow and (given.model != BUILTIN or given.saved_readings):
         raise ConfigError("--grow is given together with --model or --saved-readings", allowed="one of them",
                           remedy="A grown model exists in memory only.")
-    if given.model == BUILTIN and given.quotes != "off" and "questions" in given.workload:
-        require(FOR_QUOTES, "--workload questions with the built-in model")
     if given.peer:
         if len(given.workload) > 1:
             raise ConfigError("--peer is given with several workloads", allowed="one workload with it")

@@ -1,49 +1,34 @@
-"""Score answers about real documents: ``python -m triforce_core.bench.answers FOLDER``.
+"""Score the passages found in real documents: ``python -m triforce_core.bench.answers FOLDER``.
 
 FOLDER holds ``docs.json``, ``questions.jsonl`` and ``docs/``: documents in their own formats, and questions with the
-sentences that answer them. Letters and digits alone are compared, as readers keep or drop marks differently. An answer
-is *right* when its first quotation holds one of the sentences or matches a key, *partly* right when it stands on the
-same line as one; a summary is right when every key is found in its quotations together. A question that the document
-does not answer is right when the answer says so. Beside the model stand BM25 over the same sentences and the sentence
-prior alone.
-
-With --support no question is asked: how well are sentences of free answers told apart? Nobody has judged answers in
-free words here, so other sentences stand for them. Supported: sentences that answer a question whose other answers
-stand elsewhere in the document, looked up with their own place covered. Unsupported: sentences of another document, and
-ones whose second half comes from another document.
+sentences that answer them. Letters and digits alone are compared, as readers keep or drop marks differently. Words are
+*right* when they hold one of the sentences or match a key; a summary when every key is found in its passages together,
+and a digest of a section when one of the sentences is. Each question is answered at four moments: by the words alone
+(what a search by words, BM25, would show stands beside it, over the same passages and with the sentence marked that
+shares most), as the encoder reads the best of these, by the encoder's vectors of all passages, and as it reads the best
+of those.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import random
 import re
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ..assets import BUILTIN_FOLDER
-from ..config import EngineConfig, SamplingParams, SpeculationConfig
 from ..documents import read_document
-from ..documents.document import Document
-from ..engine.answer import Quoting
-from ..engine.engine import Engine
+from ..documents.typography import ascii_typography
 from ..errors import ConfigError, TriForceError
-from ..events import DocumentOpened, Finished
-from ..evidence.support import THRESHOLD, SupportFinder, support
-from ..prompt.builder import DocumentPrompt, PromptBuilder, ascii_typography
-from ..tokenizer import Tokenizer
+from ..events import Passage, Passages
+from ..evidence.finder import PassageFinder
 
-_SYSTEMS = ("model", "prior", "bm25")
-_SENTENCES = ("restated", "foreign", "half foreign")
+_MOMENTS = ("bm25", "words", "words, read", "vectors", "vectors, read")
+_AT_ONCE = 32  # passages that vectors are made of
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +40,6 @@ class Asked:
     question: str
     accepted: tuple[str, ...]
     keys: tuple[re.Pattern[str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """One system's answer: its quotations in order, and whether it said that the document has no answer."""
-
-    quotations: tuple[str, ...]
-    flagged: bool = False
-    confidence: float | None = None
 
 
 def load_questions(folder: Path) -> tuple[list[dict[str, Any]], list[Asked]]:
@@ -79,184 +55,138 @@ def load_questions(folder: Path) -> tuple[list[dict[str, Any]], list[Asked]]:
     return documents, asked
 
 
-def grade(asked: Asked, answered: Answered, lines: Sequence[str]) -> str:
-    """Return "right", "partly", "wrong" or "flagged". lines: the document's, in letters."""
-    if asked.kind == "unanswerable":
-        return "right" if answered.flagged else "wrong"
-    if answered.flagged:
-        return "flagged"
-    if asked.kind == "summary":
-        found = [_matches(key, " ".join(answered.quotations)) for key in asked.keys]
-        return "right" if all(found) else "partly" if any(found) else "wrong"
-    said = answered.quotations[0] if answered.quotations else ""
-    quoted = letters(said)
-    accepted = [spelt for sentence in asked.accepted if (spelt := letters(sentence))]
-    if any(one in quoted for one in accepted) or any(_matches(key, said) for key in asked.keys):
-        return "right"
-    if quoted and any(quoted in line and any(one in line for one in accepted) for line in lines):
-        return "partly"
-    return "wrong"
-
-
 def letters(text: str) -> str:
+    """Return what is compared of two spellings."""
     return re.sub(r"[^a-z0-9]", "", text.lower())
+
+
+def right(asked: Asked, text: str) -> bool:
+    """Return whether words hold what answers."""
+    spelt = letters(text)
+    return (any(one in spelt for sentence in asked.accepted if (one := letters(sentence)))
+            or any(_matches(key, text) for key in asked.keys))
 
 
 def _matches(key: re.Pattern[str], text: str) -> bool:
     return key.search(text) is not None or key.search(" ".join(ascii_typography(text).split())) is not None
 
 
-def by_words(quoting: Quoting, prompt: DocumentPrompt, question: str) -> dict[str, Answered]:
-    """Return the quotations of the sentence prior alone, and of BM25 over the same sentences."""
-    answering = quoting.answering(prompt)
-    plan = answering.plan(question)
-    index = answering.index
-    spans = plan.spans or plan.choices[:1]
-    quoted = tuple(" ".join(index.sentences[first : last + 1]) for first, last in spans)
-    best = int(np.argmax(index.bm25(question)))
-    return {"prior": Answered(quoted, plan.answerable is False, plan.confidence),
-            "bm25": Answered((index.sentences[best],))}
+def marked_words(passage: Passage) -> str:
+    """Return the words that are marked."""
+    return " ".join(passage.text[start:end] for start, end in passage.marks)
 
 
-def by_model(engine: Engine, question: str) -> Answered:
-    """Return the loaded model's answer, as the app asks it."""
-    finished = next(event for event in engine.ask(question, (), SamplingParams(temperature=0.0), SpeculationConfig())
-                    if isinstance(event, Finished))
-    quotations = tuple(finished.text[quote.start : quote.end] for quote in finished.quotes) or (finished.text,)
-    return Answered(quotations, finished.answerable is False, finished.confidence)
+def record_of(asked: Asked, moment: str, found: Passages, seconds: float) -> dict[str, Any]:
+    """Return what was found for a question, and whether it is right: the first passage's marked words and its text, and
+    those of the first three."""
+    shown = found.passages
+    together = " ".join(passage.text for passage in shown)
+    if asked.kind == "summary":
+        marked = text = three = bool(shown) and all(_matches(key, together) for key in asked.keys)
+    elif found.request == "summary":  # of a section: its passages answer together
+        marked = text = three = right(asked, together)
+    else:
+        marked = any(right(asked, marked_words(passage)) for passage in shown[:1])
+        text = any(right(asked, passage.text) for passage in shown[:1])
+        three = any(right(asked, marked_words(passage)) for passage in shown[:3])
+    return {"document": asked.document, "type": asked.kind, "question": asked.question, "moment": moment,
+            "request": found.request, "level": found.level, "section": found.section, "words": found.words,
+            "marked_right": marked, "text_right": text, "three_right": three, "seconds": round(seconds, 3),
+            "passages": [{"text": one.text, "marked": marked_words(one), "chance": round(one.chance, 3),
+                          "page": one.places[0].label} for one in (shown if found.request == "summary" else shown[:3])]}
 
 
-def _as_much_as_fits(engine: Engine, document: Document) -> Document:
-    """Return the first pages, as many as the model holds, and say where some are left out."""
-    fit = engine.measure(document)
-    ends = list(accumulate(fit.page_tokens))
-    pages = sum(end <= fit.max_tokens for end in ends)
-    if pages == len(ends):
-        return document
-    print(f"{document.title}: pages 1-{pages} of {len(ends)} fit; questions about the others are asked all the same",
-          file=sys.stderr)
-    return document.select(1, pages)
-
-
-def measure(folder: Path, config: EngineConfig, *, model: bool, only: str = "") -> Iterator[dict[str, Any]]:
-    """Yield one record for each question and system, document by document. only: a document's id."""
+def measure(folder: Path, only: str = "", moments: Sequence[str] = _MOMENTS) -> Iterator[dict[str, Any]]:
+    """Yield one record for each question and moment, document by document. only: a document's id."""
     documents, questions = load_questions(folder)
-    engine = Engine(config) if model else None
-    quoting = Quoting(PromptBuilder(Tokenizer(BUILTIN_FOLDER))) if engine is None else None
-    if engine is not None:
-        for _ in engine.load():
-            pass
-        quoting = engine.quoting()
-    assert quoting is not None
-    for record in documents:
-        if only and record["id"] != only:
+    for document in documents:
+        own = [asked for asked in questions if asked.document == document["id"]]
+        if (only and document["id"] != only) or not own:
             continue
-        document = read_document(folder / "docs" / record["file"])
-        if engine is not None:
-            document = _as_much_as_fits(engine, document)
-            opened = next(step for step in engine.open_document(document) if isinstance(step, DocumentOpened))
-            print(f"{record['id']}: {opened.tokens:,} tokens in {opened.seconds:.0f} s", file=sys.stderr, flush=True)
-        prompt = quoting.builder.document(document)
-        lines = [letters(line) for page in document.pages for line in page.text.split("\n")]
-        for asked in questions:
-            if asked.document != record["id"]:
-                continue
-            started = time.perf_counter()
-            answers = by_words(quoting, prompt, asked.question)
-            if engine is not None:
-                answers["model"] = by_model(engine, asked.question)
-            for system, answered in answers.items():
-                yield {"system": system, "document": record["id"], "type": asked.kind, "question": asked.question,
-                       "grade": grade(asked, answered, lines), "flagged": answered.flagged,
-                       "confidence": answered.confidence, "quotations": list(answered.quotations),
-                       "seconds": time.perf_counter() - started}
+        started = time.perf_counter()
+        finder = PassageFinder(read_document(folder / "docs" / document["file"]))
+        if "words, read" in moments:
+            for asked in own:
+                yield from _at(finder, asked, ("bm25", "words", "words, read"))
+        while not finder.whole:
+            finder.make_vectors(_AT_ONCE)
+        for asked in own:
+            yield from _at(finder, asked, ("vectors", "vectors, read"))
+        print(f"{document['id']}: {len(finder.units)} passages, {time.perf_counter() - started:.0f} s", file=sys.stderr,
+              flush=True)
+
+
+def _at(finder: PassageFinder, asked: Asked, moments: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield a record for each moment: the last two are the first order and the final one."""
+    if len(moments) == 3:
+        yield record_of(asked, moments[0], finder.by_words(asked.question), 0.0)
+    started = time.perf_counter()
+    found = list(finder.find(asked.question))
+    for moment, one in zip(moments[-2:], (found[0], found[-1]), strict=True):
+        yield record_of(asked, moment, one, time.perf_counter() - started)
 
 
 def table(records: Sequence[dict[str, Any]]) -> str:
-    """Return Markdown: right (partly) answers to each type of question by system, and flags below."""
-    systems = [system for system in _SYSTEMS if any(record["system"] == system for record in records)]
-    lines = ["| | asked | " + " | ".join(f"{system}: right (partly)" for system in systems) + " |",
-             "| --- | --- |" + " --- |" * len(systems)]
-    answerable = [record for record in records if record["type"] not in ("unanswerable", "summary")]
-    for kind in dict.fromkeys(record["type"] for record in records):
-        lines.append(_row(kind, [record for record in records if record["type"] == kind], systems))
-    lines.append(_row("**answerable**", answerable, systems))
-    for system in systems:
-        own = [record for record in answerable if record["system"] == system]
-        flagged = sum(record["flagged"] for record in own)
-        lines.append(f"\n{system}: {flagged} of {len(own)} answerable questions flagged as unanswered "
-                     f"({flagged / max(1, len(own)):.0%})")
+    """Return Markdown: of each type how many are right in the first passage, by its marked words and (by its whole
+    text), and in the first three, at each moment; below it the levels of the last."""
+    moments = [moment for moment in _MOMENTS if any(one["moment"] == moment for one in records)]
+    lines = ["| | asked | " + " | ".join(f"{moment}: marked (first), in three" for moment in moments) + " |",
+             "| --- | --- |" + " --- |" * len(moments)]
+    answerable = [one for one in records if one["type"] not in ("unanswerable", "summary")]
+    kinds = [kind for kind in dict.fromkeys(one["type"] for one in records) if kind != "unanswerable"]
+    for name, own in (*((kind, [one for one in records if one["type"] == kind]) for kind in kinds),
+                      ("**answerable**", answerable)):
+        cells = [[one for one in own if one["moment"] == moment] for moment in moments]
+        shares = (f"{_share(cell, 'marked_right')} ({_share(cell, 'text_right')}), {_share(cell, 'three_right')}"
+                  for cell in cells)
+        lines.append(f"| {name} | {len(cells[-1])} | " + " | ".join(shares) + " |")
+    for moment in moments:
+        if moment.endswith("read"):
+            lines.append(_levels([one for one in records if one["moment"] == moment], moment))
     return "\n".join(lines)
 
 
-def _row(name: str, records: Sequence[dict[str, Any]], systems: Sequence[str]) -> str:
-    counts = Counter((record["system"], record["grade"]) for record in records)
-    cells = [f"{counts[system, 'right']} ({counts[system, 'partly']})" for system in systems]
-    return f"| {name} | {len(records) // max(1, len(systems))} | " + " | ".join(cells) + " |"
+def _levels(records: Sequence[dict[str, Any]], moment: str) -> str:
+    answerable = [one for one in records if one["type"] not in ("unanswerable", "summary")]
+    nothing = [one for one in records if one["type"] == "unanswerable"]
+    called = [one for one in answerable if one["level"] == "found"]
+    hidden = [one for one in answerable if one["three_right"] and one["level"] == "not found"]
+    false = [one for one in called if not one["marked_right"]]
+    return (f"\n{moment}: called found {len(called)} of {len(answerable)} answerable ({_of(called, answerable)}), "
+            f"wrong and called found {len(false)} ({_of(false, answerable)}), called not found though one of three is "
+            f"right {len(hidden)} ({_of(hidden, answerable)}); unanswerable called not found "
+            f"{sum(one['level'] == 'not found' for one in nothing)}, perhaps "
+            f"{sum(one['level'] == 'perhaps' for one in nothing)} of {len(nothing)}")
 
 
-def measure_support(folder: Path) -> dict[str, Any]:
-    """Return how many sentences of each kind are marked as unsupported."""
-    records, asked = load_questions(folder)
-    finders = {record["id"]: SupportFinder(read_document(folder / "docs" / record["file"])) for record in records}
-    found = list(_judged_sentences(asked, finders))
-    marked = {kind: [score < THRESHOLD for one, score in found if one == kind] for kind in _SENTENCES}
-    rates = {kind: sum(marks) / max(1, len(marks)) for kind, marks in marked.items()}
-    precision = rates["foreign"] / max(1e-9, rates["foreign"] + rates["restated"])
-    return {"threshold": THRESHOLD, "sentences": {kind: len(marks) for kind, marks in marked.items()},
-            "marked": {kind: round(rate, 3) for kind, rate in rates.items()},
-            "precision_at_equal_numbers": round(precision, 3)}
+def _of(some: Sequence[object], whole: Sequence[object]) -> str:
+    return f"{len(some) / max(1, len(whole)):.1%}"
 
 
-def _judged_sentences(asked: Sequence[Asked], finders: dict[str, SupportFinder]) -> Iterator[tuple[str, float]]:
-    """Yield (kind, score) of each sentence that can be judged."""
-    rng, answered = random.Random(1), [one for one in asked if one.accepted and one.kind != "summary"]
-    for one in answered:
-        own, others = one.accepted[0], [other for other in answered if other.document != one.document]
-        far, half = rng.choice(others), rng.choice(others).accepted[0].split()
-        words = own.split()
-        tried = [(one.document, "restated", sentence) for sentence in one.accepted if len(one.accepted) > 1]
-        tried += [(far.document, "foreign", own),
-                  (one.document, "half foreign", " ".join(words[: len(words) // 2] + half[len(half) // 2 :]))]
-        for document, kind, sentence in tried:
-            covered = _covered(finders[document], sentence) if kind == "restated" else frozenset[int]()
-            judged = support(finders[document].index, sentence, covered)
-            if judged is not None:
-                yield kind, judged[0]
-
-
-def _covered(finder: SupportFinder, sentence: str) -> frozenset[int]:
-    """Return where the sentence itself stands, whole or in large parts."""
-    wanted = letters(sentence)
-    found = ((at, letters(one)) for at, one in enumerate(finder.index.sentences))
-    return frozenset(at for at, one in found
-                     if one and (wanted in one or (one in wanted and 3 * len(one) > len(wanted))))
+def _share(records: Sequence[dict[str, Any]], name: str) -> str:
+    return f"{100 * sum(one[name] for one in records) / max(1, len(records)):.0f} %"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m triforce_core.bench.answers", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="docs.json, questions.jsonl and docs/")
-    parser.add_argument("--model", default="builtin", help="as of app.py (default: the built-in pair)")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--words-only", action="store_true", help="the prior and BM25 alone: no model is loaded")
     parser.add_argument("--document", default="", metavar="ID", help="this document only")
-    parser.add_argument("--answers", action="store_true", help="print every answer as a JSON line before the table")
-    parser.add_argument("--support", action="store_true", help="how well sentences without support are found")
+    parser.add_argument("--final-only", action="store_true", help="with the encoder's vectors alone")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write what was found, as JSON lines")
     given = parser.parse_args(arguments)
+    return tell(measure(given.folder, given.document, _MOMENTS[3:] if given.final_only else _MOMENTS), table, given.out)
+
+
+def tell(measured: Iterator[dict[str, Any]], table: Callable[[Sequence[dict[str, Any]]], str], out: Path | None) -> int:
+    """Print the table of what is measured, and write it as JSON lines. Return the command's exit code."""
     try:
-        if given.support:
-            print(json.dumps(measure_support(given.folder)))
-            return 0
-        records = []
-        for record in measure(given.folder, EngineConfig(model=given.model, device=given.device),
-                              model=not given.words_only, only=given.document):
-            records.append(record)
-            if given.answers:
-                print(json.dumps(record, ensure_ascii=False), flush=True)
+        records = list(measured)
     except TriForceError as error:
         print(error, file=sys.stderr)
         return 2
+    if out:
+        out.write_text("".join(f"{json.dumps(one, ensure_ascii=False)}\n" for one in records), encoding="utf-8")
     print(table(records))
     return 0
 

@@ -18,7 +18,7 @@ from ..config import SamplingParams, SpeculationConfig
 from ..documents.document import Document
 from ..errors import NotEnoughMemoryError
 from ..events import AnswerStats, DocumentOpened, Finished, PrefillProgress, RoundEvent
-from ..metrics import acceptance_rate, draft_lengths, merge_acceptance, milliseconds
+from ..metrics import acceptance_rate, draft_lengths, merge_acceptance, milliseconds, variety
 from .rows import Row
 
 Engine = Any  # engine.Engine, or a client with the same verbs
@@ -67,10 +67,8 @@ class Pair:
 
     @property
     def variety(self) -> float:
-        """Return distinct runs of four tokens over all of them: a text that goes in circles is easy to draft."""
-        ids = max((answer.token_ids for answer in (*self.plain, *self.fast)), key=len)
-        runs = list(zip(ids, ids[1:], ids[2:], ids[3:], strict=False))
-        return len(set(runs)) / len(runs) if runs else 1.0
+        """Return the variety of the longest answer (``metrics.variety``)."""
+        return variety(max((answer.token_ids for answer in (*self.plain, *self.fast)), key=len))
 
     @property
     def long_enough(self) -> bool:

@@ -51,7 +51,7 @@ def chapters_of(headings: Sequence[Heading], texts: Sequence[str]) -> list[Chapt
 
 def _opens(text: str, title: str) -> bool:
     """Say whether a page begins with a title, whatever its spacing; the title's number may be written another way."""
-    opening, words = _solid(text[: 4 * len(title) + 100]), _solid(title)
+    opening, words = solid(text[: 4 * len(title) + 100]), solid(title)
     for part in (words, words.lstrip("0123456789")):
         before, found, _ = opening.partition(part) if part else ("", "", "")
         if found and _BEFORE.fullmatch(before):
@@ -59,7 +59,8 @@ def _opens(text: str, title: str) -> bool:
     return False
 
 
-def _solid(text: str) -> str:
+def solid(text: str) -> str:
+    """Return its letters and digits, in lower case."""
     return "".join(filter(str.isalnum, text)).lower()
 
 

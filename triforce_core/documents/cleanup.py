@@ -17,13 +17,13 @@ _SPACES = dict.fromkeys(
     "\t\v\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000", " "
 )
 _BREAKS = dict.fromkeys("\f\u0085\u2028\u2029", "\n")
-_CONTROLS = {chr(c): "" for c in [*range(9), *range(14, 32), *range(127, 160), 0xAD] if c != 0x85}
-_CHARACTERS = str.maketrans(_LIGATURES | _SPACES | _BREAKS | _CONTROLS)
+_CONTROLS = {chr(c): "" for c in [*range(9), *range(14, 32), *range(127, 160), 0xAD, 0xFFFE] if c != 0x85}
+_CHARACTERS = _LIGATURES | _SPACES | _BREAKS | _CONTROLS
+_CHANGED = re.compile(f"[{''.join(_CHARACTERS)}]")  # str.translate takes many times as long
 _HIDDEN = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _RUNS = re.compile("  +")
 _EMPTY_LINES = re.compile(r"\n{3,}")
-_HYPHENATED = re.compile("[\u0002\ufffe] ?\n?")
 # Text that spells a control token of a chat model in use. Our own tokenizer never makes a token of it; a server that is
 # sent the text may.
 _SPECIAL = re.compile(
@@ -31,19 +31,23 @@ _SPECIAL = re.compile(
     r"|</?s>|\[/?(?:INST|SYSTEM_PROMPT|TOOL_CALLS|AVAILABLE_TOOLS|TOOL_RESULTS)\]|<</?SYS>>"  # Llama 2, Mistral
     r"|<(?:bos|eos|pad|unk|mask|start_of_turn|end_of_turn|start_of_image)>",  # Gemma and others
     re.IGNORECASE)
+_GARBLED_SHARE = 0.3
+_FEW_VOWELS = 0.15  # of a page's characters; English has a third
+_IMPOSSIBLE = 0.37  # share of words without a vowel, of more than so many; indexes and listings have less
+_UNLIKE = 0.25  # of the words that differ: code has one name of consonants again and again
+_MANY_WORDS = 60
+_LATIN = re.compile("[a-z]{3,}")
+_VOWEL = re.compile("[aeiouy]")
 _GARBLED = re.compile("[\ufffd\ue000-\uf8ff\u0000-\u0008\u000e-\u001f]")
 
 
 def clean(text: str, laid_out: bool = False) -> tuple[str, int]:
     """Return clean text and the number of hidden characters taken out (zero width, writing direction, tags).
 
-    NFC, ligatures spelt out, white space made single spaces and newlines, control characters dropped, U+FFFE and U+0002
-    (PDFium's marks of a hyphenated line end, new and old) dropped so that the word is whole again. laid_out: the blanks
-    inside lines and at their beginning stay."""
+    NFC, ligatures spelt out, white space made single spaces and newlines, control characters dropped. laid_out: the
+    blanks inside lines and at their beginning stay."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    if "\x02" in text or "\ufffe" in text:
-        text = _HYPHENATED.sub("", text)
-    text = text.translate(_CHARACTERS)
+    text = _CHANGED.sub(lambda found: _CHARACTERS[found[0]], text)
     if not text.isascii():
         text, hidden = _HIDDEN.subn("", _SURROGATES.sub("\ufffd", text))
         text = unicodedata.normalize("NFC", text)
@@ -59,9 +63,18 @@ def one_line(text: str, longest: int = 200) -> str:
 
 
 def letters(raw: str) -> int:
-    """Count the characters that carry text: none of a garbled layer (mostly private-use or replacement characters)."""
+    """Count the characters that carry text: none of a garbled layer, which has many private-use, replacement or control
+    characters, or Latin words as no language has them, for its glyphs were given the letters of others."""
     solid = len("".join(raw.split()))
-    return 0 if len(_GARBLED.findall(raw)) * 2 > solid else solid
+    if len(_GARBLED.findall(raw)) > _GARBLED_SHARE * solid:
+        return 0
+    if sum(map(raw.count, "aeiou")) < _FEW_VOWELS * solid:  # most pages need no closer look
+        words = _LATIN.findall(raw.lower())
+        without = [word for word in words if _VOWEL.search(word) is None]
+        if len(words) > _MANY_WORDS and len(without) > _IMPOSSIBLE * len(words) and (
+                len(set(without)) > _UNLIKE * len(set(words))):
+            return 0
+    return solid
 
 
 def neutralise(text: str) -> str:
@@ -118,4 +131,8 @@ def _refuse_without_text(raw: Raw, texts: Sequence[str], scans: Sequence[int], n
         raise ScannedDocumentError(
             f"{name} has no text: {page_numbers(list(scans)).lower()} {is_are(scans)} scanned pictures", remedy=_OCR
         )
-    raise EmptyDocumentError(f"{name} has no text in it", remedy="Choose another file.")
+    if raw.unread.unclear:
+        raise EmptyDocumentError(f"{name} has no text in it that could be recognised: it is too faint or small, or "
+                                 "handwriting", remedy="Scan it anew, larger and with more contrast.")
+    why = ", only pictures" if raw.unread.picture_pages else ": its pages are blank" if raw.kind == "pdf" else ""
+    raise EmptyDocumentError(f"{name} has no text in it{why}", remedy="Choose another file.")

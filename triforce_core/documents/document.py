@@ -3,16 +3,17 @@ formats."""
 
 from __future__ import annotations
 
-import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import PageRangeError
-from ..events import whole_text
+from ..surrogates import whole_text
 
 LONGEST_LABEL = 40  # characters of a page's label that the model reads
 MOST_CHAPTERS = 400  # a longer list helps nobody to choose
 MOST_LEVELS = 3
+TOGETHER = "together"  # the kind of several documents that are read as one
 _LONGEST_NAME, _SHORTEST_NAME = 24, 8
 
 
@@ -62,13 +63,14 @@ class Document:
     (pictures, comments, hidden text...)."""
 
     title: str
-    kind: str  # "pdf", "txt", "markdown", "rst", "html", "docx", "epub", "picture"
+    kind: str  # "pdf", "txt", "markdown", "rst", "html", "docx", "epub", "picture", TOGETHER
     pages: tuple[Page, ...]
     reader: str  # which reader made it: page maps of two readers never mix
     warnings: tuple[str, ...] = ()
     chapters: tuple[Chapter, ...] = ()
     language: str = ""  # that the file names as its own (BCP 47), such as "de" or "pt-BR"; "": it does not
     notes: tuple[str, ...] = ()
+    recognised: str = ""  # the language of its text, such as "de"; "": not clear
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "title", whole_text(self.title))
@@ -76,10 +78,17 @@ class Document:
     @property
     def id(self) -> str:
         """Return the SHA-256 of labels and texts: the same words are the same document, whatever the file."""
+        import hashlib  # here: the process that reads a file has no use for it
+
         digest = hashlib.sha256()
         for page in self.pages:
             digest.update(f"{page.label}\x00{page.text}\x01".encode())
         return digest.hexdigest()
+
+    @property
+    def spoken(self) -> str:
+        """Return the language that it is in, such as "pt"; "" where that is not known."""
+        return self.recognised or re.split("[-_]", self.language)[0].lower()
 
     @property
     def characters(self) -> int:
@@ -117,9 +126,11 @@ def together(documents: Sequence[Document]) -> Document:
     warnings = tuple(f"{name}: {warning}" for document, name in named for warning in document.warnings)
     notes = tuple(f"{name}: {note}" for document, name in named for note in document.notes)
     languages = {document.language for document in documents}
+    recognised = {document.recognised for document in documents}
     title = " + ".join(document.title for document in documents)
-    return Document(title, "together", tuple(pages), "together", warnings, tuple(chapters),
-                    languages.pop() if len(languages) == 1 else "", notes)
+    return Document(title, TOGETHER, tuple(pages), TOGETHER, warnings, tuple(chapters),
+                    languages.pop() if len(languages) == 1 else "", notes,
+                    recognised.pop() if len(recognised) == 1 else "")
 
 
 def short_names(documents: Sequence[Document]) -> list[str]:

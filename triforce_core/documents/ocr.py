@@ -6,47 +6,75 @@ reader's process. They are loaded before that process limits itself, for they st
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
 from math import cos, radians, sin, tan
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from .document import Word
 from .limits import LONG_SIDE
-from .readers.pdf_lines import Line, Span, lines_of_spans
+from .ocr_layout import Box, reading_order, spans_of
+from .readers.pdf_lines import lines_of_spans
+from .readers.pdf_spans import Line
 
 if TYPE_CHECKING:
     import numpy as np
     from PIL.Image import Image
 
 _FIND_SIDE = 1_280  # pixels that lines are found in; they are read in all
-_MOST_THREADS = 4  # more make a page no faster
+_PATIENCE = 60.0  # seconds for all networks to be loaded
+_MOST_AT_ONCE = 4  # pages, each with 0.3 GB
 _PROFILE_SIDE = 800  # pixels in which the skew is measured
 _MOST_SKEW = 4.0  # degrees
 _INK = 24  # levels of grey darker than around it
 _UNSURE = 0.8  # mean score of a page below which it may stand upside down
-_SAME_SIZE = 0.8  # of the usual height of lines: boxes are no finer than that
-_GUTTER = 0.6  # line heights, at least, between two columns
-_COLUMN_LINES = 4
-_COLUMN_WORDS = 3
+_UNCLEAR = 0.65  # score of a line below which it is noise: textures, parts of pictures
+_MANY = 8  # signs of a line that is noise if no more than two of them differ: waves, zigzags
 
 
 @dataclass(frozen=True)
 class Recognised:
     """What a picture of a page says. words: in the order of the lines, their boxes in shares of the picture. score: the
-    mean certainty of a character; upright: the share of the text in lines that are wider than tall."""
+    mean certainty of a character; upright: the share of the text in lines that are wider than tall; unclear: lines that
+    were left out."""
 
     lines: list[Line]
     words: list[Word]
     score: float = 0.0
     upright: float = 1.0
+    unclear: int = 0
+
+
+class Recognisers:
+    """A ``Recogniser`` for each core, at work on one page each. Raises ModuleNotFoundError where the packages are not
+    installed."""
+
+    def __init__(self) -> None:
+        count = min(_MOST_AT_ONCE, os.cpu_count() or 1)
+        self._own = threading.local()
+        started = threading.Barrier(count, timeout=_PATIENCE)  # all threads start now: a limited process can start none
+
+        def start() -> None:
+            self._own.recogniser = Recogniser()
+            started.wait()
+
+        self._pool = ThreadPoolExecutor(count)
+        for ready in [self._pool.submit(start) for _ in range(count)]:
+            ready.result()
+        self._free = threading.Semaphore(count + 1)  # one page is drawn ahead
+
+    def page(self, picture: Image, points: float) -> Future[Recognised]:
+        """Have ``Recogniser.page`` read a picture; wait until there is room for it."""
+        self._free.acquire()
+        reading = self._pool.submit(lambda: self._own.recogniser.page(picture, points))
+        reading.add_done_callback(lambda _: self._free.release())
+        return reading
 
 
 class Recogniser:
-    """The two networks. Raises ModuleNotFoundError where they are not installed."""
+    """The two networks, on one thread."""
 
     def __init__(self) -> None:
         import cv2
@@ -58,8 +86,9 @@ class Recogniser:
         named = {f"{part}.model_path": str(next(models.glob(f"*_{part.lower()}_*.onnx"))) for part in ("Det", "Rec")}
         self._engine: Any = rapidocr.RapidOCR(params=named | {
             "Global.use_cls": False, "Global.log_level": "critical", "Global.max_side_len": LONG_SIDE * 2,
+            "Global.text_score": 0.0,
             "Det.limit_type": "max", "Det.limit_side_len": _FIND_SIDE,
-            "EngineConfig.onnxruntime.intra_op_num_threads": min(_MOST_THREADS, os.cpu_count() or 1),
+            "EngineConfig.onnxruntime.intra_op_num_threads": 1,
             "EngineConfig.onnxruntime.inter_op_num_threads": 1})
         blank = _white(320, 64)
         self._engine(blank, use_det=False)  # both load at their first use
@@ -87,22 +116,40 @@ class Recogniser:
         found = self._engine(np.ascontiguousarray(np.asarray(straight)[:, :, ::-1]), return_word_box=True)
         if not found.txts:
             return Recognised([], [])
-        boxes = [_Box.of(corners) for corners in found.boxes]
-        order = reading_order(boxes, [len(text.split()) for text in found.txts])
-        usual = median(box.height for box in boxes)
-        scale = points / picture.width
+        words = found.word_results
+        if len(words) != len(found.txts):  # the library leaves out lines that it parts into no words
+            words = [((text, 0.0, corners),) for text, corners in zip(found.txts, found.boxes, strict=True)]
+        clear = [_Read(text, Box.of(corners), float(score), tuple(parts)) for text, corners, score, parts in zip(
+            found.txts, found.boxes, found.scores, words, strict=True) if score >= _UNCLEAR and not _is_pattern(text)]
+        unclear = len(found.txts) - len(clear)
+        if not clear:
+            return Recognised([], [], unclear=unclear)
+        order = reading_order([line.box for line in clear], [len(line.text.split()) for line in clear])
+        clear = [clear[at] for at in order]
+        lines = lines_of_spans(spans_of([line.text for line in clear], [line.box for line in clear],
+                                        np.asarray(straight.convert("L")), points / picture.width))
         place = _Place(angle, straight.size, picture.size)
-        length = [len(text) for text in found.txts]
-        lines = lines_of_spans([_span(found.txts[at], boxes[at], usual, scale) for at in order])
-        words = [Word(text, *place.box(_Box.of(corners)))
-                 for at in order for text, _, corners in found.word_results[at]]
-        return Recognised(lines, words, sum(map(_product, found.scores, length)) / sum(length),
-                          sum(n for n, box in zip(length, boxes, strict=True) if n < 3 or box.height < box.width)
-                          / sum(length))
+        letters = sum(len(line.text) for line in clear)
+        return Recognised(
+            lines, [Word(text, *place.box(Box.of(corners))) for line in clear for text, _, corners in line.words],
+            sum(line.score * len(line.text) for line in clear) / letters,
+            sum(len(line.text) for line in clear if len(line.text) < 3 or line.box.height < line.box.width) / letters,
+            unclear)
 
 
-def _product(score: float, length: int) -> float:
-    return float(score) * length
+@dataclass(frozen=True)
+class _Read:
+    """A line as the networks give it. words: text, score and corners of each."""
+
+    text: str
+    box: Box
+    score: float
+    words: tuple[Any, ...]
+
+
+def _is_pattern(text: str) -> bool:
+    signs = "".join(text.casefold().split())
+    return len(signs) >= _MANY and len(set(signs)) <= 2 and not any(map(str.isdigit, signs))
 
 
 def _white(width: int, height: int) -> np.ndarray:
@@ -134,27 +181,6 @@ def skew(picture: Image) -> float:
 
 
 @dataclass(frozen=True)
-class _Box:
-    left: float
-    top: float
-    right: float
-    bottom: float
-
-    @classmethod
-    def of(cls, corners: Any) -> _Box:
-        across, down = [float(x) for x, _ in corners], [float(y) for _, y in corners]
-        return cls(min(across), min(down), max(across), max(down))
-
-    @cached_property
-    def height(self) -> float:
-        return self.bottom - self.top
-
-    @cached_property
-    def width(self) -> float:
-        return self.right - self.left
-
-
-@dataclass(frozen=True)
 class _Place:
     """From a picture that was turned by ``angle`` degrees back to the one it was made of."""
 
@@ -162,7 +188,7 @@ class _Place:
     turned: tuple[int, int]
     picture: tuple[int, int]
 
-    def box(self, box: _Box) -> tuple[float, float, float, float]:
+    def box(self, box: Box) -> tuple[float, float, float, float]:
         """Return left, top, right and bottom in shares of the picture."""
         corners = [self._back(x, y) for x in (box.left, box.right) for y in (box.top, box.bottom)]
         return (min(x for x, _ in corners), min(y for _, y in corners),
@@ -173,68 +199,3 @@ class _Place:
         along, across = cos(radians(self.angle)), sin(radians(self.angle))
         width, height = self.picture
         return (round((x * along - y * across) / width + 0.5, 4), round((x * across + y * along) / height + 0.5, 4))
-
-
-def _span(text: str, box: _Box, usual: float, scale: float) -> Span:
-    """Return a line as the readers of PDF have it, in points upwards. Lines about as high as usual have one size."""
-    height = usual if _SAME_SIZE < box.height / usual < 1 / _SAME_SIZE else box.height
-    middle = (box.top + box.bottom) / 2
-    return Span(text, box.left * scale, box.right * scale, -(middle + height / 4) * scale, height * scale, False)
-
-
-def reading_order(boxes: Sequence[_Box], words: Sequence[int]) -> list[int]:
-    """Return the numbers of lines in the order in which they are read: row by row, but columns of running text one
-    after the other, between the lines that cross all of them."""
-    return _ordered(list(range(len(boxes))), boxes, words)
-
-
-def _ordered(lines: list[int], boxes: Sequence[_Box], words: Sequence[int]) -> list[int]:
-    gutter = _gutter(lines, boxes, words)
-    if gutter is None:
-        return _by_rows(lines, boxes)
-    across = sorted((at for at in lines if boxes[at].left < gutter < boxes[at].right), key=lambda at: boxes[at].top)
-    rest, found = [at for at in lines if at not in set(across)], list[int]()
-    for line in (*across, None):
-        above = rest if line is None else [at for at in rest if boxes[at].top < boxes[line].top]
-        rest = [at for at in rest if at not in set(above)]
-        for side in (True, False):
-            column = [at for at in above if (boxes[at].right <= gutter) is side]
-            found += _ordered(column, boxes, words) if column else []
-        found += [] if line is None else [line]
-    return found
-
-
-def _gutter(lines: Sequence[int], boxes: Sequence[_Box], words: Sequence[int]) -> float | None:
-    """Return where, from left to right, the lines are parted into two columns of running text; None: nowhere."""
-    if len(lines) < 2 * _COLUMN_LINES:
-        return None
-    apart = _GUTTER * median(boxes[at].height for at in lines)
-    best: tuple[int, float] | None = None
-    for start in sorted({boxes[at].left for at in lines}):
-        middle = start - apart / 2
-        left = [at for at in lines if boxes[at].right <= start - apart]
-        right = [at for at in lines if boxes[at].left >= start - 1]
-        crossing = len(lines) - len(left) - len(right)
-        if crossing * 4 <= len(lines) and all(_is_text(side, boxes, words) for side in (left, right)):
-            best = min(best or (crossing, middle), (crossing, middle))
-    return best[1] if best else None
-
-
-def _is_text(lines: Sequence[int], boxes: Sequence[_Box], words: Sequence[int]) -> bool:
-    """Say whether lines are a column of running text, not a table's cells: most are nearly as wide as the widest."""
-    if len(lines) < _COLUMN_LINES or median(words[at] for at in lines) < _COLUMN_WORDS:
-        return False
-    return median(boxes[at].width for at in lines) > 0.75 * max(boxes[at].width for at in lines)
-
-
-def _by_rows(lines: Sequence[int], boxes: Sequence[_Box]) -> list[int]:
-    """Return lines from top to bottom, those of one level from left to right."""
-    rows: list[list[int]] = []
-    for at in sorted(lines, key=lambda at: boxes[at].top + boxes[at].bottom):
-        middle = (boxes[at].top + boxes[at].bottom) / 2
-        last = boxes[rows[-1][0]] if rows else None
-        if last is not None and middle - (last.top + last.bottom) / 2 < min(last.height, boxes[at].height) / 2:
-            rows[-1].append(at)
-        else:
-            rows.append([at])
-    return [at for row in rows for at in sorted(row, key=lambda at: boxes[at].left)]

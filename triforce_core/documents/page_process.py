@@ -8,17 +8,22 @@ import base64
 import io
 import json
 import os
+import re
 import sys
+import unicodedata
+from collections.abc import Iterator, Sequence
 from math import sqrt
 from typing import Any
 
 from ..sandbox.child import first_request, sign_of_life, write_frame
 from .limits import ReadLimits
+from .readers.pdf_bidi import Row, cells, rows_of_page
 from .readers.picture import FORMATS, frame
 
 MOST_PIXELS = 8_000_000  # of one picture
 MOST_CHARACTERS = 30_000  # of one page's text layer
 FINE = 16  # device units per point when places are asked for: PDFium rounds them to whole ones
+_HALVES = re.compile("[\ud800-\udfff]")
 
 
 def main() -> None:
@@ -108,21 +113,50 @@ def _text(page: Any) -> dict[str, Any]:
     layer = page.get_textpage()
     count = min(layer.count_chars(), MOST_CHARACTERS)
     box, x, y = c.FS_RECTF(), ctypes.c_int(), ctypes.c_int()
-    text, boxes = [], []
 
     def on_page(left: float, top: float) -> tuple[float, float]:
         """Turn the file's coordinates into shares of the page as it is shown, rotated and cropped."""
         c.FPDF_PageToDevice(page, 0, 0, width, height, 0, left, top, x, y)
         return x.value / width, y.value / height
 
-    for index in range(count):
-        code = c.FPDFText_GetUnicode(layer, index)
-        text.append(chr(code) if 0 < code <= 0x10FFFF and not 0xD800 <= code < 0xE000 else "\ufffd")
-        solid = not text[-1].isspace() and c.FPDFText_GetLooseCharBox(layer, index, box)
-        corners = (on_page(box.left, box.top), on_page(box.right, box.bottom)) if solid else ()
-        boxes.append([round(value, 5) for value in (*map(min, *corners), *map(max, *corners))] if solid else None)
+    def place(index: int) -> list[float]:
+        c.FPDFText_GetLooseCharBox(layer, index, box)
+        corners = on_page(box.left, box.top), on_page(box.right, box.bottom)
+        return [round(value, 5) for value in (*map(min, *corners), *map(max, *corners))]
+
+    codes = (c.FPDFText_GetUnicode(layer, index) for index in range(count))
+    units = "".join(chr(code) if 0 < code <= 0x10FFFF else "\ufffd" for code in codes)
+    rows = rows_of_page(units, layer, page, c)
+    text, boxes = list[str](), list[list[float] | None]()
+    for letter, drawn in _as_read(units, rows):
+        if text and "\ud800" <= text[-1] < "\udc00" <= letter < "\ue000":  # PDFium gives a character in two halves
+            text[-1] = (text[-1] + letter).encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+            continue
+        corners = list(zip(*map(place, drawn), strict=True)) if drawn and not letter.isspace() else None
+        text.append(letter)
+        boxes.append([*map(min, corners[:2]), *map(max, corners[2:])] if corners else None)
     layer.close()
-    return {"width": across, "height": down, "text": "".join(text), "boxes": boxes}
+    return {"width": across, "height": down, "text": _HALVES.sub("\ufffd", "".join(text)), "boxes": boxes}
+
+
+def _as_read(units: str, rows: Sequence[tuple[Row, bool]]) -> Iterator[tuple[str, Sequence[int]]]:
+    """Yield the characters of a page, each with the numbers of those that it is drawn by: as the file has them, but
+    rows with letters from right to left in the order of reading, cell by cell, as the reader of documents has them."""
+    row_of = {at: number for number, (row, _) in enumerate(rows) for glyph in row for at in glyph.at}
+    done: set[int] = set()
+    for at, unit in enumerate(units):
+        number = row_of.get(at)
+        if number is None:
+            yield unit, (at,)
+        elif number not in done:
+            done.add(number)
+            row, leftward = rows[number]
+            found = cells(row, not leftward)
+            for cell in found[::-1] if leftward else found:
+                for glyph in cell:
+                    for letter in unicodedata.normalize("NFC", glyph.text):
+                        yield letter, glyph.at
+                yield "\n", ()
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from ..errors import (
 )
 from ..sandbox.child import NOTHING, ROOT, ChildProcess, command, environment
 from .document import Chapter, Document, Page, Word
+from .language import NAMED
 from .limits import READERS, ReadLimits
 from .readers.source import FORMATS
 
@@ -36,6 +37,7 @@ _READER = f"{__package__}.reader_process"
 _PDF_READERS = ("pypdfium2", "pypdf")
 _KINDS = frozenset({"pdf", "txt", "markdown", "rst", "html", "docx", "epub", "csv", "mail", "picture"})
 _MOST_CRASHES = 3  # pages that may kill a reader before it is given up
+_SECOND = "It was read by a second reader, which knows no columns, tables or notes: the usual one could not read it."
 _TICK = 0.05
 _RECOGNISERS = threading.BoundedSemaphore(1)  # one keeps every core busy
 _PLACES = threading.BoundedSemaphore(READERS)  # whoever asks in this process: their memory adds up
@@ -65,14 +67,15 @@ def read_document(
     encoding: str = "",
     limits: ReadLimits | None = None,
     progress: Progress | None = None,
+    part: Callable[[Document], None] | None = None,
     cancel: threading.Event | None = None,
 ) -> Document:
     """Read a file in a short-lived process of its own. Raises DocumentError and its subclasses, or ReadCancelled.
 
     At most ``READERS`` files are read at once; others wait their turn, and their time does not run before it comes.
     encoding: a label such as "windows-1251", for a text that is read wrongly without. progress is called with (pages
-    read, pages in all) from this thread. Nothing is cut: what cannot be read is either
-    named in the document's warnings, counted in its notes, or ends in an error."""
+    read, pages in all) from this thread, and part with the first pages while others are still recognised. Nothing is
+    cut: what cannot be read is named in the document's warnings, counted in its notes, or ends in an error."""
     path = Path(path)
     limits = limits or ReadLimits()
     size = _size(path)
@@ -83,11 +86,13 @@ def read_document(
             remedy="Split it into smaller files.",
         )
     keep_bytecode()
-    attempt = _Attempt(path, password, encoding, limits, progress or (lambda done, total: None), cancel)
+    attempt = _Attempt(path, password, encoding, limits, progress or (lambda done, total: None), cancel,
+                       part or (lambda document: None))
     problems: list[DocumentError] = []
     for reader in _PDF_READERS:
         try:
-            return attempt.with_reader(reader)
+            document = attempt.with_reader(reader)
+            return replace(document, warnings=(_SECOND, *document.warnings)) if problems else document
         except (EncryptedDocumentError, ScannedDocumentError):
             raise
         except DocumentError as problem:
@@ -151,6 +156,7 @@ class _Attempt:
     limits: ReadLimits
     progress: Progress
     cancel: threading.Event | None
+    part: Callable[[Document], None]
     kind: str = field(default="", init=False)
     out_of_time: bool = field(default=False, init=False)
     recognise: bool = field(default=False, init=False)
@@ -214,11 +220,12 @@ class _Attempt:
                 at = None
                 total = int(message["extracted"])
                 self.progress(total, total)
+            elif "part" in message:
+                self.part(Document(self.path.stem, self.kind, tuple(map(_page, message["part"])), ""))
             elif "kind" in message:
                 heading = message
             elif "label" in message:
-                words = tuple(Word(str(text), *map(float, box)) for text, *box in message["words"])
-                pages.append(Page(str(message["label"]), str(message["text"]), words))
+                pages.append(_page(message))
             elif "scanned" in message and not self.recognise:
                 raise _Scanned
             elif "done" in message and message["done"] == len(pages) > 0:
@@ -228,7 +235,8 @@ class _Attempt:
                 language = str(heading["language"])
                 return Document(title, self.kind, tuple(pages), str(heading["reader"]), warnings, chapters,
                                 language if _LANGUAGE.fullmatch(language) else "",
-                                tuple(str(note) for note in heading["notes"]))
+                                tuple(str(note) for note in heading["notes"]),
+                                heading["recognised"] if heading["recognised"] in NAMED else "")
             elif "error" in message:
                 raise _rebuilt(message)
 
@@ -249,6 +257,11 @@ class _Attempt:
                     allowed=f"{self.limits.page_seconds:g} s a page, {self.limits.seconds_for(total):g} s in all",
                     remedy="Split it, or print it to a new PDF.",
                 )
+
+
+def _page(message: dict[str, Any]) -> Page:
+    words = tuple(Word(str(text), *map(float, box)) for text, *box in message["words"])
+    return Page(str(message["label"]), str(message["text"]), words)
 
 
 def _rebuilt(message: dict[str, Any]) -> DocumentError:

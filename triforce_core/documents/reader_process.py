@@ -2,8 +2,8 @@
 out. Nobody else opens it: its kind, its archive's directory and its text are all found out here.
 
 Limits itself before it touches the file (memory, CPU, no files written, no processes, no core dump). Says ``at`` before
-each page, so that the parent knows which page killed it; then sends the finished pages one by one. Imports no torch, no
-numpy."""
+each page, so that the parent knows which page killed it; then sends the finished pages one by one. Imports no
+torch, and numpy only to recognise a language."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import gc
 import importlib
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -19,12 +20,13 @@ from ..errors import DocumentError, DocumentTooLargeError
 from ..sandbox.child import first_request, sign_of_life, write_frame
 from .chapters import chapters_of
 from .cleanup import finish, scanned
+from .language import language_of
 from .limits import ReadLimits
-from .readers.source import Raw, Source
+from .readers.source import Raw, RawPage, Source
 from .sniff import sniff
 
 if TYPE_CHECKING:
-    from .ocr import Recogniser
+    from .ocr import Recognisers
 
 # By kind, the function in ``readers`` that reads it: only what a file needs is imported.
 _READERS = {
@@ -33,7 +35,8 @@ _READERS = {
     "epub": "epub.read_epub", "csv": "table.read_table", "mail": "mail.read_mail",
     "picture": "picture.read_picture",
 }  # fmt: skip
-_OTHERS = ("triforce_core.documents.page_process", "pypdf", "pypdfium2", "pypdfium2.raw", "chardet")
+_OTHERS = ("triforce_core.documents.page_process", "pypdf", "pypdfium2", "pypdfium2.raw", "chardet",
+           "py3langid.langid")
 
 
 def main() -> None:
@@ -45,17 +48,17 @@ def main() -> None:
         return
     request, out = first_request()
     limits = ReadLimits(**request["limits"])
-    recogniser = None
+    recognisers = None
     if request["recognise"]:
-        from .ocr import Recogniser
+        from .ocr import Recognisers
 
-        recogniser = Recogniser()  # it starts threads, which a limited process cannot
+        recognisers = Recognisers()  # they start threads, which a limited process cannot
     limits.enforce()
     sign_of_life(limits.page_seconds)
     gc.set_threshold(200_000)  # hundreds of thousands of small values, hardly a circle among them
     spare = bytearray(8 << 20)  # given back to word the error when memory runs out
     try:
-        _answer(request, limits, out, recogniser)
+        _answer(request, limits, out, recognisers)
     except MemoryError:
         del spare
         _send_error(out, DocumentTooLargeError(
@@ -71,14 +74,19 @@ def main() -> None:
     os._exit(0)  # libraries' own tear-down of a hostile file is not worth the risk
 
 
-def _answer(request: dict[str, Any], limits: ReadLimits, out: IO[bytes], recogniser: Recogniser | None) -> None:
+def _answer(request: dict[str, Any], limits: ReadLimits, out: IO[bytes], recognisers: Recognisers | None) -> None:
     def at_page(page: int, pages: int) -> None:
         sign_of_life(limits.page_seconds)
         write_frame(out, {"at": page, "pages": pages})
 
+    def hand_over(raw: Raw) -> None:
+        with suppress(DocumentError):  # no text yet
+            pages, _ = finish(raw, name)
+            write_frame(out, {"part": [_page(*page) for page in zip(pages, raw.pages, strict=True)]})
+
     name = request["name"]
     source = Source(Path(request["path"]), name, limits, request["password"], frozenset(request["skip"]), at_page,
-                    recogniser, request["encoding"])
+                    recognisers, request["encoding"], hand_over)
     kind = sniff(source)
     write_frame(out, {"sniffed": kind})
     module, _, function = _READERS["pypdf" if kind == "pdf" and request["reader"] == "pypdf" else kind].partition(".")
@@ -91,16 +99,21 @@ def _answer(request: dict[str, Any], limits: ReadLimits, out: IO[bytes], recogni
     sign_of_life(limits.page_seconds)
     write_frame(out, {"extracted": len(raw.pages)})
     source.check_pages(len(raw.pages))
-    if request["recognisable"] and recogniser is None and scanned(raw):
+    if request["recognisable"] and recognisers is None and scanned(raw):
         write_frame(out, {"scanned": True})
         return
     pages, warnings = finish(raw, name)
     chapters = [dataclasses.astuple(chapter) for chapter in chapters_of(raw.headings, [text for _, text in pages])]
     write_frame(out, {"kind": raw.kind, "reader": raw.reader, "title": raw.title[:2000], "warnings": warnings,
-                      "notes": raw.unread.sentences(), "chapters": chapters, "language": raw.language.strip()[:40]})
-    for (label, text), page in zip(pages, raw.pages, strict=True):
-        write_frame(out, {"label": label, "text": text, "words": [dataclasses.astuple(word) for word in page.words]})
+                      "notes": raw.unread.sentences(), "chapters": chapters, "language": raw.language.strip()[:40],
+                      "recognised": language_of(text for _, text in pages)})
+    for page in zip(pages, raw.pages, strict=True):
+        write_frame(out, _page(*page))
     write_frame(out, {"done": len(pages)})
+
+
+def _page(said: tuple[str, str], page: RawPage) -> dict[str, Any]:
+    return {"label": said[0], "text": said[1], "words": [dataclasses.astuple(word) for word in page.words]}
 
 
 def _send_error(out: IO[bytes], problem: DocumentError) -> None:

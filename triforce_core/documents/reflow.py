@@ -13,14 +13,16 @@ _FULL = 0.8  # proportional type: a full line may have that share of the usual c
 _FULL_SENTENCE = 0.95  # ... and, where it ends a sentence and the next begins one, this share
 NARROWEST = 28  # no paragraph is set narrower: below it, lines are a list or a table
 ITEM = re.compile(r"(?:[•◦▪‣●○*+·–—-]|o(?=  )|\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,5})[.)])\s")
-_END = re.compile(r"[.!?:;。！？：；][\"'”’)\]」』）]*\Z")
+SENTENCE_END = re.compile(r"[.!?:;。！？：；][\"'”’)\]」』）]*\Z")
 _HYPHEN = re.compile(r"[^\W\d_]-\Z")
 _TIED = re.compile(r"[^\W_][\u2010\u2011\u2013]\Z|\d-\Z")
 _DIVIDED = re.compile(r"(?<![^\W\d_])([^\W\d_]+)-\n[ \t]*([^\W\d_]+)")
 _WIDE = ("[\u2e80-\u2fff\u3001-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01-\uff65"
          "\U00020000-\U0003ffff]")
-_UNSPACED = re.compile(_WIDE)  # Han, kana and their marks stand without blanks between them, two columns wide each
-UNSPACED_BREAK = re.compile(rf"(?<={_WIDE})[ \t]*\n\s*(?={_WIDE})")
+# Han, kana and their marks stand without blanks between them, two columns wide each. Expressions that name them take
+# 10 ms to compile, so they are compiled where there are any.
+_FIRST_WIDE = "\u2e80"
+UNSPACED_BREAK = rf"(?<={_WIDE})[ \t]*\n\s*(?={_WIDE})"
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _FIRST = re.compile(r"[^\W\d_]+")
 _LAST = re.compile(r"(?<![^\W\d_])[^\W\d_]++-\Z")
@@ -31,6 +33,7 @@ _FEWEST = 3
 _ROUNDS = 3  # a header may have several lines
 _Key = tuple[str, int | None]
 _BARE = "#"
+_PAGED = "\v"  # any words with a page number that stands apart: the head names the chapter
 _NUMBER = re.compile(r"[0-9]{1,6}")
 _ROMAN = re.compile(r"[ivxlc]{1,7}", re.IGNORECASE)
 _LONGEST = 120
@@ -65,15 +68,26 @@ def vocabulary(lines: Iterable[str], divides: bool = False) -> Vocabulary:
     return Vocabulary(counts, joined > hyphenated if joined != hyphenated else divides)
 
 
+def median(values: Iterable[float]) -> float:
+    """Return the middle one of some values. The library's takes longer to import than all of a page to read."""
+    ordered = sorted(values)
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+
+
 def columns(line: str) -> int:
     """Return how wide a line is, in letters."""
-    return len(line) if line.isascii() else len(line) + len(_UNSPACED.findall(line))
+    narrow = line.isascii() or max(line) < _FIRST_WIDE
+    return len(line) if narrow else len(line) + len(re.findall(_WIDE, line))
+
+
+def _is_wide(letter: str) -> bool:
+    return letter >= _FIRST_WIDE and re.match(_WIDE, letter) is not None
 
 
 def between_lines(last: str, line: str) -> str:
     """Return what stands between two lines of a paragraph that divide no word: nothing between Han or kana, and behind
     a dash that has no blank before it ("1899-" / "1902", "long–" / "term")."""
-    unspaced = _UNSPACED.match(last[-1:]) and _UNSPACED.match(line)
+    unspaced = _is_wide(last[-1:]) and _is_wide(line[:1])
     return "" if unspaced or is_tied(last, line) or last.endswith(("—", "--")) else " "
 
 
@@ -86,12 +100,12 @@ def fills(last: str, line: str, width: int) -> bool:
     """Say whether ``last`` ends where it does because the first word of ``line`` had no room there."""
     if _HYPHEN.search(last) and line[0].islower():
         return True
-    if _UNSPACED.match(line):  # it breaks between any two characters
-        return columns(last) + 2 > (_FULL_SENTENCE if _END.search(last) else _FULL) * width
-    share = _FULL_SENTENCE if _END.search(last) and not line[0].islower() else _FULL
+    if _is_wide(line[:1]):  # it breaks between any two characters
+        return columns(last) + 2 > (_FULL_SENTENCE if SENTENCE_END.search(last) else _FULL) * width
+    share = _FULL_SENTENCE if SENTENCE_END.search(last) and not line[0].islower() else _FULL
     if columns(last) + 1 + columns(line.split(None, 1)[0]) > share * width:
         return True
-    return line[0].islower() and not _END.search(last) and len(last) > width // 2
+    return line[0].islower() and not SENTENCE_END.search(last) and len(last) > width // 2
 
 
 def join(pieces: list[str], line: str, words: Vocabulary) -> None:
@@ -188,11 +202,13 @@ def _keys(line: str, page: int) -> set[_Key]:
     bare = line.strip("-–—|[]() .")
     if _ROMAN.fullmatch(bare) or _NUMBER.fullmatch(bare):
         return {(_BARE, None)} | ({(_BARE, int(bare) - page)} if bare.isdigit() else set())
-    keys: set[_Key] = {(line, None)}
+    keys: set[_Key] = {(line.replace(" ", ""), None)}  # a scan's blanks come and go
     for found in _PAGE_NUMBER.finditer(laid_out):
         first, end = found.span(found.lastindex or 0)
-        words = " ".join(f"{laid_out[:first]}{_BARE}{laid_out[end:]}".split())
+        words = "".join(f"{laid_out[:first]}{_BARE}{laid_out[end:]}".split())
         keys.add((words, int(laid_out[first:end]) - page))
+        if found.lastindex == 2 or laid_out[end : end + 2].isspace():
+            keys.add((_PAGED, int(laid_out[first:end]) - page))
     if len(keys) == 1 and (label := re.search(r"(?<=[^\W\d_]\s)[0-9]{1,6}\Z", line)):
         keys.add((_LABEL + line[: label.start()], int(label[0]) - page))
     return keys

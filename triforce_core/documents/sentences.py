@@ -17,19 +17,20 @@ NOTE = re.compile(r"\[[^\s\[\]]{1,5}\] ")  # how a line that is a note begins; n
 _ALWAYS = frozenset(
     "mr mrs ms messrs dr dra prof gen col capt lt rev hon sgt maj gov sen mme mmes mlle mgr mm hr fr frl dipl sr "
     "sra srta sres dña lic ing gral sig dott v vs cf e.g i.e viz vgl bzw sog n.b inkl exkl zzgl einschl geb ee ej "
-    "avda".split())
+    "avda fa pr".split())
 # Before what they count: a figure, a letter, or the next abbreviation.
 _NUMBERED = frozenset(
     "no nos nr nrs núm n nn sec secs art arts artt fig figs p pp pg pág págs pag pagg ch chap chs cap kap vol vols "
     "bd eq eqs tab tbl par para paras párr abs abschn ziff rn rdnr rz anm abb lit ex exs dkt doc docs tr cl tit ver "
     "app op c t id ibid reg order bk pt pts l ll fn ann fracc str tel jan feb mar apr jun jul aug sep sept oct nov "
     "dec env ill ind cal tex mass pa va wash fla ga mich minn wis conn del md okla ariz colo ala ark kan ky mo mont "
-    "neb nev tenn vt wyo".split())
+    "neb nev tenn vt wyo az rdn hs sp u est janv févr juil déc inst civ".split())
 # Before anything but a word that begins sentences.
 _OFTEN = frozenset(
     "st ste mt ft jr esq inc co corp ltd ltda cía bros hnos al approx ca aprox av ave blvd supp stat fed civ crim "
     "proc evid cong sess pub cir ct dist div dep't dept ass'n assn gov't int'l nat'l comm'n univ ed eds éd hrsg aufl "
-    "trans rep pres mio mrd jh phil phys chem sci lett acad soc natl am hist ph.d uu ud uds gebr trad coll".split())
+    "trans rep pres mio mrd jh phil phys chem sci lett acad soc natl am hist ph.d uu ud uds gebr trad coll "
+    "reg treas".split())
 _STARTERS = frozenset(
     "the this that these those it its he she they we you i there here in on at by for from to of as if when while "
     "after before since because although though however but and so then thus therefore moreover furthermore also a "
@@ -39,6 +40,7 @@ _STARTERS = frozenset(
     "nach aus für wenn als weil dann doch aber und oder auch nur nicht kein keine hier daher jedoch seit les un une "
     "il elle ils elles nous vous ce cet cette ces en dans sur pour par avec mais et si quand el los las una ella "
     "ellos se por con para pero y este esta estos como cuando".split())
+_HOURS = ("a.m", "p.m")  # what ends a sentence as often as not
 _CITING = frozenset("cf vgl id ibid".split())  # abbreviations that begin sentences
 _LABELLED = frozenset(  # a letter behind these is their name, and no initial
     "vitamin plan appendix exhibit section part type class group option figure table schedule annex grade level "
@@ -92,6 +94,8 @@ def _goes_on(line: str, start: int, stop: int, following: re.Match[str]) -> bool
         return True
     if lowered in _NUMBERED and following[2] and (after.lower() in _NUMBERED | _OFTEN or len(after) == 1):
         return True
+    if lowered in _HOURS:
+        return False
     return not begins and (lowered in _OFTEN or _INITIALS.fullmatch(word) is not None)
 
 

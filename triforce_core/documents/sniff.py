@@ -9,7 +9,6 @@ import zlib
 from pathlib import Path
 
 from ..errors import DamagedDocumentError, EncryptedDocumentError, UnknownFormatError
-from .readers.archive import open_zip
 from .readers.source import FORMATS, Source
 
 _HEAD = 65_536  # bytes that are looked at
@@ -20,28 +19,19 @@ _PDF_OBJECT = re.compile(rb"[\r\n][ \t]*\d{1,10}[ \t\r\n]{1,8}\d{1,5}[ \t\r\n]{1
 _MOST_HIGH = 1 / 3  # bytes beyond ASCII in a text of some older encoding
 _EXPORT = "Export or save the document as PDF, DOCX or TXT."
 _PICTURES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"II*\0", b"MM\0*")
-_SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
-    (b"GIF8", "a picture (GIF)", "Save it as PNG."),
-    (b"RIFF", "a picture, sound or film (RIFF)", _EXPORT),
-    (b"AT&TFORM", "a DjVu file", _EXPORT),
-    (b"{\\rtf", "an RTF file", _EXPORT),
-    (b"%!PS", "a PostScript file", "Run `ps2pdf` on it and open the PDF."),
-    (b"\x7fELF", "a program", "Choose a document."),
-    (b"MZ", "a program", "Choose a document."),
-    (b"\xcf\xfa\xed\xfe", "a program", "Choose a document."),
-    (b"\xca\xfe\xba\xbe", "a program", "Choose a document."),
-    (b"\x1f\x8b", "a gzip archive", "Unpack it and open the document inside."),
-    (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive", "Unpack it and open the document inside."),
-    (b"Rar!", "a RAR archive", "Unpack it and open the document inside."),
-    (b"\x28\xb5\x2f\xfd", "a Zstandard archive", "Unpack it and open the document inside."),
-    (b"BZh", "a bzip2 archive", "Unpack it and open the document inside."),
-    (b"\xfd7zXZ", "an xz archive", "Unpack it and open the document inside."),
-    (b"SQLite format 3", "a database", _EXPORT),
-    (b"ID3", "a sound file", "Choose a document."),
-    (b"OggS", "a sound file", "Choose a document."),
-    (b"BOOKMOBI", "a Mobipocket book", "Convert it to EPUB."),
+_SIGNATURES: tuple[tuple[tuple[bytes, ...], str, str], ...] = (
+    ((b"GIF8",), "a picture (GIF)", "Save it as PNG."),
+    ((b"RIFF",), "a picture, sound or film (RIFF)", _EXPORT),
+    ((b"AT&TFORM",), "a DjVu file", _EXPORT),
+    ((b"{\\rtf",), "an RTF file", _EXPORT),
+    ((b"%!PS",), "a PostScript file", "Run `ps2pdf` on it and open the PDF."),
+    ((b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe"), "a program", "Choose a document."),
+    ((b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"7z\xbc\xaf\x27\x1c", b"Rar!", b"\x28\xb5\x2f\xfd"),
+     "an archive (gzip, bzip2, xz, 7-Zip, RAR or Zstandard)", "Unpack it and open the document inside."),
+    ((b"SQLite format 3",), "a database", _EXPORT),
+    ((b"ID3", b"OggS"), "a sound file", "Choose a document."),
 )
-_WRITTEN_AS_TEXT = (b"{\\rtf", b"%!PS")  # their files are text; those of all other signatures are not
+_WRITTEN_AS_TEXT = ((b"{\\rtf",), (b"%!PS",))  # their files are text; those of all other signatures are not
 _CONTROLS = bytes(code for code in range(32) if code not in b"\t\n\v\f\r") + b"\x7f"
 _TEXT_KINDS = (
     dict.fromkeys((".md", ".markdown", ".mdown"), "markdown") | dict.fromkeys((".rst", ".rest"), "rst")
@@ -68,10 +58,11 @@ def sniff(source: Source) -> str:
         _refuse_old_office(path, name)
     if (head.startswith(_PICTURES) or (head[:4] == b"RIFF" and head[8:12] == b"WEBP")) and not text:
         return "picture"
-    for signature, what, remedy in _SIGNATURES:
-        found = head.startswith(signature) or (signature == b"BOOKMOBI" and head[60:68] == signature)
-        if found and (not text or signature in _WRITTEN_AS_TEXT):
-            raise UnknownFormatError(f"{name} is {what}", allowed=FORMATS, remedy=remedy.format(name=name))
+    for signatures, what, remedy in _SIGNATURES:
+        if head.startswith(signatures) and (not text or signatures in _WRITTEN_AS_TEXT):
+            raise UnknownFormatError(f"{name} is {what}", allowed=FORMATS, remedy=remedy)
+    if head[60:68] == b"BOOKMOBI" and not text:
+        raise UnknownFormatError(f"{name} is a Mobipocket book", allowed=FORMATS, remedy="Convert it to EPUB.")
     if head[4:8] == b"ftyp" and not text:
         raise UnknownFormatError(f"{name} is a film or picture", allowed=FORMATS, remedy="Choose a document.")
     if suffix in _SIGNED and not text:
@@ -118,6 +109,8 @@ def _refuse_old_office(path: Path, name: str) -> None:
 
 
 def _zipped(source: Source, suffix: str) -> str:
+    from .readers.archive import open_zip  # here: most files are no archives
+
     name = source.name
     try:
         with open_zip(source) as archive:

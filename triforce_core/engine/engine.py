@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from ..config import FOR_QUOTES, EngineConfig, SamplingParams, SpeculationConfig, require
+from ..config import EngineConfig, SamplingParams, SpeculationConfig
 from ..device.capability import describe, read_capability
 from ..device.memory import give_back, ran_out, read_use
 from ..device.shard import ALONE, Shard, require_gpus
@@ -24,14 +24,15 @@ from ..events import (
     MemoryPlan,
     ModelInfo,
     PrefillProgress,
+    Script,
     Turn,
 )
 from ..kv_cache.full import FullCache
 from ..kv_cache.snapshot import SnapshotStore
 from ..prompt.builder import PromptBuilder
+from ..prompt.quotations import Quoting
 from ..speculation.cost_profile import Profile
 from ..speculation.model_drafter import ModelOnCache
-from .answer import Quoting
 from .loading import Loaded, choose, fingerprint, full_cache, load
 from .pipeline import Parts
 from .plan import prefill_chunk
@@ -51,7 +52,6 @@ class Engine:
     With several ranks, each has an engine of its own that is given the same requests; see ``device.shard``."""
 
     parts = Parts  # what makes plans and pipelines
-    answers_people = True  # so that whatever an answer may need is looked for before a document is read
 
     def __init__(self, config: EngineConfig, loaded: Loaded | None = None, shard: Shard = ALONE) -> None:
         """loaded: models made elsewhere, for ``load`` to take as they are (benchmarks grow theirs)."""
@@ -144,16 +144,13 @@ class Engine:
     def open_document(self, document: Document) -> Iterator[PrefillProgress | DocumentOpened]:
         """Read the document into the cache, or take its saved reading. Cancelled: ends without DocumentOpened.
 
-        Raises ContextTooLongError (nothing is ever cut silently), NotEnoughMemoryError, ConfigError where a package is
-        not installed that answers need."""
+        Raises ContextTooLongError (nothing is ever cut silently), NotEnoughMemoryError."""
         yield from self._within_memory("reading", self._open(document))
 
     def _open(self, document: Document) -> Iterator[PrefillProgress | DocumentOpened]:
         builder, loaded = self.builder(), self._need_loaded()
         self._cancelled.clear()
         started = perf_counter()
-        if self.answers_people and builder.quote_format is not None and self._settings.quotes != "off":
-            require(FOR_QUOTES, "A model that quotes")
         prompt = builder.document(document)
         if self._session is not None and self._session.prompt.document_id == prompt.document_id:
             assert self._opened is not None, "set with the session"
@@ -229,16 +226,19 @@ class Engine:
         return reused
 
     def ask(self, question: str | None, history: Sequence[Turn], sampling: SamplingParams,
-            speculation: SpeculationConfig, system: str = "") -> Iterator[AnswerEvent]:
+            speculation: SpeculationConfig, system: str = "", script: Script | None = None) -> Iterator[AnswerEvent]:
         """Answer about the open document; the last event is Finished. question None: go on with its text. system:
-        instructions for the whole conversation.
+        instructions for the whole conversation. script: what a model that only quotes says; other models do not heed
+        it.
 
-        Raises ContextTooLongError, ConfigError; NotEnoughMemoryError, after which the document must be opened again."""
+        Raises ContextTooLongError, ConfigError, NotSpelledError (of the script nothing is spelled then);
+        NotEnoughMemoryError, after which the document must be opened again."""
         assert self._session is not None, "open a document first"
         self._cancelled.clear()
         if speculation.engine != "autoregressive":  # plain decoding needs next to nothing
             self._settings = speculation
-        answer = self._session.ask(Question(question, history, sampling, speculation, system), self._cancelled)
+        answer = self._session.ask(Question(question, history, sampling, speculation, system, script),
+                                   self._cancelled)
         yield from self._within_memory("answering", answer)
 
     def prepare(self) -> Iterator[PrefillProgress]:

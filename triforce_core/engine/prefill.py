@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from statistics import median_low
 from threading import Event
 from time import perf_counter
 
@@ -23,6 +25,7 @@ from ..speculation.model_drafter import ModelOnCache
 # The newest prompt tokens, always read again in a pass of their own: their attention chooses the first chunks,
 # and a question asked twice from the same cache takes the same passes.
 OBSERVED = 16
+_PACED = 9  # chunks whose pace says how long the rest takes
 # The draft model's reading: tokens of a pass, and before them that it attends. 2,048 and as many did no better.
 _READ, _READ_WITH = 1024, 1024
 _SLACK = 128  # tokens staged and committed between two choices, before buffers grow
@@ -50,9 +53,12 @@ def prefill(model: ModelOnCache, token_ids: Sequence[int], chunk: int, cancelled
     tokens that attention reaches back at most, None for all.
 
     Time left follows from the work that is left: attention goes over all that was read before, so the last tokens of a
-    long document take many times as long as the first."""
+    long document take many times as long as the first. Of the last chunks the median counts: one that something else
+    held up, or that captured or compiled, says nothing about those to come."""
     started, before, work = perf_counter(), model.length, model.model.config.prefill_flops
     total = before + len(token_ids) if total is None else total
+    paces = deque[float]([], maxlen=_PACED)  # seconds per operation
+    now, read = started, work(before, reach)
     for start in range(0, len(token_ids), chunk):
         if cancelled():
             return
@@ -60,9 +66,11 @@ def prefill(model: ModelOnCache, token_ids: Sequence[int], chunk: int, cancelled
         model.feed(token_ids[start : start + chunk], 1 if model.observer else 0)
         model.commit()
         done = model.length
-        spent, read = max(perf_counter() - started, 1e-9), work(done, reach)
-        left = spent * (work(total, reach) - read) / (read - work(before, reach))
-        yield PrefillProgress(done, total, (done - before) / spent, left)
+        last, now = now, perf_counter()
+        last_read, read = read, work(done, reach)
+        paces.append((now - last) / (read - last_read))
+        left = median_low(paces) * (work(total, reach) - read)
+        yield PrefillProgress(done, total, (done - before) / max(now - started, 1e-9), left)
 
 
 def share_done(stage: PrefillStage, share: float, total: int, started: float) -> PrefillProgress:

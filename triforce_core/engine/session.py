@@ -9,16 +9,26 @@ from time import perf_counter
 from ..config import SamplingParams, SpeculationConfig
 from ..device.streams import Moment
 from ..errors import ContextTooLongError
-from ..events import Finished, FinishReason, MemoryPlan, PrefillProgress, QuoteEvent, RoundEvent, TextDelta, Turn
-from ..evidence.answering import AnswerPlan
+from ..events import (
+    Finished,
+    FinishReason,
+    MemoryPlan,
+    PrefillProgress,
+    QuoteEvent,
+    RoundEvent,
+    Script,
+    TextDelta,
+    Turn,
+)
 from ..metrics import generated_tokens
 from ..prompt.builder import DocumentPrompt
+from ..prompt.quotations import Quoting
 from ..sampling import Sampler
 from ..sampling.quote_matcher import QuoteConstraint, QuoteMasks
 from ..speculation.cost_profile import Profile
 from ..speculation.draft_length import Selection
 from ..speculation.draft_length_selector import DraftLengthSelector
-from .answer import Answer, AttentionReport, DecodeLoop, Prompt, Quoting, make_sampler
+from .answer import Answer, AttentionReport, DecodeLoop, Prompt, make_sampler
 from .loading import Loaded
 from .pipeline import DocumentParts, Parts, Pipeline, plan_for
 from .plan import Plan
@@ -32,13 +42,14 @@ AnswerEvent = PrefillProgress | RoundEvent | TextDelta | QuoteEvent | Finished
 @dataclass(frozen=True, slots=True)
 class Question:
     """Hold what is asked, as the engine takes it; text None goes on with the document's own. system: instructions for
-    the whole conversation."""
+    the whole conversation. script: see ``Quoting.rules``."""
 
     text: str | None
     history: Sequence[Turn]
     sampling: SamplingParams
     speculation: SpeculationConfig
     system: str = ""
+    script: Script | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +83,21 @@ class Session:
     def ask(self, question: Question, cancelled: Callable[[], bool]) -> Iterator[AnswerEvent]:
         """Answer, round by round.
 
-        Raises ContextTooLongError, ConfigError (an empty question, or a system text for a model that follows none).
+        Raises ContextTooLongError, ConfigError (an empty question, or a system text for a model that follows none),
+        NotSpelledError.
         Closing the generator is safe. Captures and measures nothing: what is not prepared runs as it is."""
         started, reading = perf_counter(), self.reading
         context = self.context(question)
         self._check_room(context)
+        constraint = self._constraint(question)
         reused = reading.go_back(context)
         plan = self.plan(question.speculation, len(context))
         drafting = self.drafting(plan)
         pipeline, selector = drafting.pipeline, drafting.selector
         reused = reading.rewind(context, pipeline.reads_from(reused))
-        constraint, planned = self._constraint(question)
         attended = self.report(plan.chunk_size)
-        answer = Answer(self.quoting, self.prompt, Prompt(started, len(context) - reused, reused), plan, attended,
-                        constraint, planned, details=question.sampling.alternatives > 0)
+        answer = Answer(self.quoting.builder, self.prompt, Prompt(started, len(context) - reused, reused), plan,
+                        attended, constraint, details=question.sampling.alternatives > 0)
 
         yield from reading.follow(context, pipeline.read(context, reading.shared, reading.chunk, cancelled))
         read = Moment(self.full.device)  # from here on it is decoding, by every figure
@@ -165,7 +177,7 @@ class Session:
         started, total = perf_counter(), len(document)
         yield PrefillProgress(0, total, 0.0, None, "warm-up")
         drafting = self.drafting(self.plan(speculation, len(context)))
-        constraint, _ = self._constraint(Question("What does it say?", (), SamplingParams(), speculation))
+        constraint = self._constraint(Question("What does it say?", (), SamplingParams(), speculation))
         steps = drafting.warm_up.steps(constraint, context, cancelled)
         for done, step in enumerate(steps, start=1):  # making the tiers, weights and all, was one more
             if cancelled():
@@ -256,11 +268,10 @@ class Session:
         return _Drafting(pipeline, selector, WarmUp(self.loaded, pipeline, selector, self.parts, reading.chunk,
                                                     attended))
 
-    def _constraint(self, question: Question) -> tuple[QuoteConstraint | None, AnswerPlan | None]:
+    def _constraint(self, question: Question) -> QuoteConstraint | None:
         if question.text is None or question.speculation.quotes == "off":
-            return None, None
-        return self.quoting.rules(self.prompt, question.text, question.history,
-                                  typographic=question.speculation.quotes == "on")
+            return None
+        return self.quoting.rules(self.prompt, question.speculation.quotes == "on", question.script)
 
     def _sampler(self, question: Question, constraint: QuoteConstraint | None, answer_start: int) -> Sampler:
         sampling = question.sampling

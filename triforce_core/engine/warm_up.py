@@ -145,7 +145,7 @@ def _prepare_drafts(pipeline: Pipeline, context: list[int], samplers: Sequence[S
 def _index_quotations(constraint: QuoteConstraint) -> None:
     """Make what quotations are looked up in, which is made when it is first asked for."""
     for token in constraint.opening:
-        constraint.initial().advance(token).prior()
+        constraint.initial().advance(token).allowed()
 
 
 def any_width(full: ModelOnCache | None, parts: Sequence[ModelOnCache], chunk_size: int,

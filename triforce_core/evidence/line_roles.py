@@ -28,7 +28,7 @@ _LEADERS = re.compile(r"(?:\.\s?){5}|…{2,}|(?:\s·){3}")
 _PAGE_NUMBER = re.compile(r"\S\s+(?:\d{1,4}|[ivxlc]{1,6})\Z")
 _CODE = re.compile(
     r"[;{}]\Z|\A(?:\$|>>>|#!|//|/\*|<\?|@)|\A(?:def|class|import|from|return|var|const|let|func|fn|public|private|SELECT|"
-    r"INSERT|PRAGMA)\b.*[(:;=]|\A(?:while|for|if|elif|with|try|else)\b.*:\Z|\A</?\w+[^>]*>\Z|\A[\w.\[\]'\"-]+\s*(?::=|=|\+=|->)\s*\S|\A(?=.*?\w\().*\)\Z"
+    r"INSERT|PRAGMA)\b.*[(:;=]|\A(?:while|for|if|elif|with|try|else)\b.*:\Z|\A</?\w++[^>]*+>\Z|\A[\w.\[\]'\"-]+\s*(?::=|=|\+=|->)\s*\S|\A(?=.*?\w\().*\)\Z"
 )
 _NUMBERED = re.compile(r"(?:\d{1,2}(?:\.\d{1,3})*\.?|[IVXLC]{1,7}\.|[A-Z](?:\.\d{1,3})*\.?|Chapter|CHAPTER|Section|"
                        r"Part|PART|Appendix|APPENDIX|Table|Figure)\s+\S")
@@ -46,11 +46,23 @@ def line_roles(lines: Sequence[str]) -> list[Role]:
             near = roles[max(0, at - 2) : at] + roles[at + 1 : at + 3]
             if near.count(Role.CONTENTS) < 2:
                 roles[at] = Role.HEADING if len(line.split()) <= LONGEST_HEADING else Role.PROSE
+        # So is a lone item that ends without a mark ("2. Fees"); lists have two.
+        elif role is Role.ITEM and _is_numbered_title(line):
+            beside = (other for other in (at - 1, at + 1) if 0 <= other < len(lines) and roles[other] is Role.ITEM)
+            if not any(lines[other][0].isdigit() == line[0].isdigit() for other in beside):
+                roles[at] = Role.HEADING
     return roles
 
 
+def _is_numbered_title(line: str) -> bool:
+    words = line.split()
+    return (len(words) <= LONGEST_HEADING and _NUMBERED.match(line) is not None and words[1][0].isupper()
+            and not _ENDED.search(line))
+
+
 def _titled(words: Sequence[str]) -> bool:
-    """Return whether all but small words begin with a capital: "Review and Takedowns"."""
+    """Return whether all but small words begin with a capital: "Review and Takedowns", "5 - Term of the Licence"."""
+    words = [word for word in words if word[0].isalpha() or word[0] in "([\"“"]
     return bool(words) and words[0][0].isupper() and all(not word[0].islower() or len(word) < 5 for word in words)
 
 

@@ -1,53 +1,13 @@
-"""Find what a line asks for: small talk, a task, a summary or an answer, of what kind, and with which words."""
+"""Find what a line asks for: small talk, a task, a summary or an answer, and with which words."""
 
 from __future__ import annotations
 
 import re
-from enum import Enum, IntEnum
+from enum import Enum
 
-WORD = re.compile(r"[a-z]+(?:'[a-z]+)?|\d+(?:[.,]\d+)*")
-_SPELT = re.compile(r"[A-Za-z][A-Za-z']*|\d+(?:[.,]\d+)*")
-
-
-class Asks(IntEnum):
-    """Name the kind of answer that a question wants, by its first words that show it."""
-
-    OTHER = 0
-    WHO = 1
-    WHEN = 2
-    WHERE = 3
-    NUMBER = 4
-    WHY = 5
-    HOW = 6
-    DEFINITION = 7
-    REQUIREMENT = 8
-    YES_NO = 9
-    WHICH = 10
+WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?|\d+(?:[.,]\d+)*")
 
 
-_ASKS = (
-    (Asks.WHY, r"\bwhy\b|\bhow come\b|\breasons?\b|\bwhat (?:makes|made|led|caused|prompted)\b|\bcauses?\b|"
-               r"\bpurpose\b|\bwhat(?:'s| is| was| are) the (?:point|idea|use|downside|harm|matter|problem)\b|"
-               r"\bwhat .{0,200}\bfor\?*$"),
-    (Asks.NUMBER, r"\bhow (?:many|much|long|often|far|old|fast|big|large|high|tall|deep|soon|late|early)\b|"
-                  r"\b(?:number|amount|percentage?|share|rate|cost|price|size|limit|cap|total|population) of\b|"
-                  r"\bwhat (?:percentage?|share|number|amount|rate|age|size|sum|fraction)\b|\b(?:cost|price|salary)\b"),
-    (Asks.WHEN, r"\bwhen\b|\bwhat (?:year|date|day|month|time)\b|\b(?:which|in what) year\b|\bdate of\b|\bsince when\b|"
-                r"\bdeadline\b"),
-    (Asks.WHO, r"\bwho(?:m|se|'s)?\b|\b(?:which|what) (?:person|company|agency|people|author|president|king|group)\b|"
-               r"\bname of the (?:person|man|woman|author)\b"),
-    (Asks.WHERE, r"\bwhere\b|\b(?:which|what) (?:place|city|country|state|town|section|directory|folder|file)\b"),
-    (Asks.DEFINITION, r"\bdefin|\bmean(?:s|t|ing)?\b|\bwhat(?:'s| is| are| was| were|s) (?:an? |the )?(?:term "
-                      r")?[\w'\"“-]+"
-                      r"(?: [\w'\"”-]+){0,3}\s*\?*$|\bstands? for\b|\bcalled\b|\bknown as\b|\bexplain\b|\brefers?\b"),
-    (Asks.REQUIREMENT, r"\b(?:must|shall|should|may|can|could|allowed|permitted|required?|requirements?|need|needs|"
-                       r"have to|has to|supposed|forbidden|prohibited|legal|mandatory|ok|okay|able|free to|obliged|"
-                       r"minimum|maximum)\b"),
-    (Asks.HOW, r"\bhow\b|\bway to\b|\bsteps?\b|\bmethod\b"),
-    (Asks.WHICH, r"\bwhich\b"),
-    (Asks.YES_NO, r"^(?:and |but |so )?(?:is|are|was|were|do|does|did|has|have|had|will|would)\b"),
-)
-_KINDS = tuple((kind, re.compile(pattern)) for kind, pattern in _ASKS)
 # They speak of the request, not of its subject: "What happens next?" must not favour sentences that say "next".
 REQUEST = frozenset(
     """a about according after again all also am an and answer any are as asked at be because been before being book but
@@ -65,31 +25,21 @@ _POINTS_BACK = re.compile(r"\b(?:it|its|they|them|their|this|that|these|those|he
                           r"ones)\b")
 
 
-def asks(question: str) -> Asks:
-    """Return the kind of answer that is wanted."""
-    lowered = question.lower()
-    return next((kind for kind, pattern in _KINDS if pattern.search(lowered)), Asks.OTHER)
-
-
 def subject_words(question: str) -> list[str]:
     """Return its words but for those that speak of the request, in lower case, each once; all if none is left."""
     words = list(dict.fromkeys(WORD.findall(question.lower().replace("’", "'"))))
     return [word for word in words if word not in REQUEST] or words
 
 
-def names(question: str) -> list[str]:
-    """Return its numbers and the words that have a capital without being the first, in lower case, without "'s", each
-    once; nothing of a question that is written in capitals."""
-    words = _SPELT.findall(question.replace("’", "'"))
-    found = [word for place, word in enumerate(words) if word[0].isdigit() or (place and word[0].isupper())]
-    found = [word.lower().removesuffix("'s") for word in found if not word.startswith("I'") and word != "I"]
-    return list(dict.fromkeys(found)) if 2 * len(found) <= len(words) + 1 else []
-
-
 def points_back(question: str) -> bool:
     """Return whether it needs the question before it to be understood: "And why did he do that?"."""
     words = subject_words(question)
     return (_POINTS_BACK.search(question.lower()) is not None and len(words) <= 6) or len(words) <= 1
+
+
+def compares(question: str) -> bool:
+    """Return whether a question about several documents wants the same of each."""
+    return _COMPARES.search(question) is not None
 
 
 class RequestKind(Enum):
@@ -106,6 +56,9 @@ class RequestKind(Enum):
     LANGUAGE = "language"
 
 
+_COMPARES = re.compile(
+    r"\b(?:compar\w+|differ(?:s|ed|ent|ences?)?|versus|vs|in common|contrast\w*|both|each of|either of|the two|"
+    r"vergleich\w*|unterschied\w*|beiden|différences?|diferencias?)\b", re.IGNORECASE)
 _PLEASE = r"\A(?:please |can you |could you |would you )*"
 _TEXT = (r"(?:document|text|book|report|paper|article|chapter|page|file|guide|manual|handbook|proposal|contract|"
          r"agreement|opinion|case|story|novel|speech|essay|rfc|pep|standard|section)")

@@ -1,30 +1,35 @@
-"""Find the passage of a document that comes nearest to each sentence of an answer in free words, by its words.
+"""Judge the sentences of an answer: supported by a passage of the document, contradicted by one, or not found.
 
-A measure of overlap, not of truth: a passage may hold the words and say the opposite, or say the same in other words.
-``python -m triforce_core.bench.answers FOLDER --support`` measures it.
-"""
+The passages nearest to a sentence are found by its words, as for a question. Of each the encoder says whether it
+supports the sentence, and the facts of both are compared (``statement``); two logistic regressions weigh that. They and
+their edges are fitted by ``training/check_levels.py`` on documents that no training saw."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
-from ..documents.document import Document
+from ..assets import WORDS_FOLDER
+from ..documents.chapters import solid
 from ..documents.sentences import sentence_spans
-from ..events import QuotePlace, SentenceSupport
+from ..events import SentenceSupport, Verdict
+from ..metrics import reasoning
+from .bm25 import telling
+from .encoder import Claim, Encoder
+from .finder import PassageFinder
 from .question import WORD
-from .sentence_index import SentenceIndex
+from .statement import Facts, conflicts, facts
 from .vectors import WordVectors
 
-# Of sentences that restate a passage one in sixteen lies below, of those about another document nine in ten: see
-# docs/measurements.md.
-THRESHOLD = 0.42
-FEWEST = 4  # telling words of a sentence that is judged: fewer say too little
-_TELLING = 7.0  # nats: rarer than such words as "into", "about" and "their"
-_NEAR = 0.6  # words whose vectors are less alike than this do not stand for each other
-_FULL = 0.9  # what a word counts at most that only resembles one of the sentence's
+CHECKS_FILE = WORDS_FOLDER / "checks.npz"
+NEAREST = 3  # passages that a sentence is compared with
+NUMBERS = slice(3, 5)  # of the features, those of numbers and their units
+MISSING = 0.01  # what the chance is multiplied with where they differ
+FEWEST = 3  # telling words of a sentence that is judged: fewer say too little
 _FENCE = re.compile(r"\s*(?:```|~~~)")
 _LEAD = re.compile(r"\s*(?:>\s*|[-*+]\s+|\d{1,3}[.)]\s+)*")
 _SKIPPED = re.compile(r"\s*(?:#|\||<|[-*_=]{3,}\s*$)")  # headings, tables, tags, rules
@@ -33,48 +38,104 @@ _WORD = re.compile(r"\w+")
 _QUOTED = re.compile("[“\"«„][^”\"»“]*+([”\"»“]?)")  # one that is open to the end is read once
 
 
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A sentence beside a passage. unit: its number; features: see ``features``."""
+
+    unit: int
+    features: np.ndarray
+
+
+@lru_cache(maxsize=1)
+def shipped_checks() -> tuple[np.ndarray, np.ndarray]:
+    """Return the weights of the two regressions, float32 [2, features], and their edges, float32 [2]."""
+    with np.load(CHECKS_FILE) as stored:
+        return stored["weights"], stored["edges"]
+
+
 class SupportFinder:
-    """Looks for passages in one document. Building it takes about a second for a long one."""
+    """Judges sentences by the passages of one document."""
 
-    def __init__(self, document: Document) -> None:
-        self._pages = document.pages
-        self._places: list[tuple[int, int, int]] = []  # page (from 0), first and last character of each sentence
-        sentences, lines = [], []
-        line_number = 0
-        for page, content in enumerate(document.pages):
-            at = 0
-            for line in content.text.split("\n"):
-                for start, end in sentence_spans(line):
-                    if line[start:end].strip():
-                        sentences.append(line[start:end])
-                        lines.append(line_number)
-                        self._places.append((page, at + start, at + end))
-                at += len(line) + 1
-                line_number += 1
-        self.index = SentenceIndex(sentences, lines, WordVectors.shipped())
+    def __init__(self, finder: PassageFinder) -> None:
+        self._finder = finder
+        self._facts: dict[int, Facts] = {}
 
-    def support(self, answer: str) -> tuple[SentenceSupport, ...]:
-        """Judge each sentence of a Markdown text that can be judged: not headings, tables, code, questions, sentences
-        that announce what follows, those that are mostly quotation (which are checked letter by letter), or short
-        ones."""
-        return tuple(found for start, end in answer_sentences(answer)
-                     if (found := self._of(answer[start:end], start, end)) is not None)
+    def support(self, answer: str, question: str = "", start: int = 0, whole: bool = True) -> Iterator[SentenceSupport]:
+        """Judge each sentence of a Markdown text that can be judged, the same one once: not headings, tables, code,
+        questions, the reasoning before the answer, sentences that announce what follows, those that are mostly
+        quotation (which are checked letter by letter), or short ones. start: the first character from which on they are
+        judged; whole: False while the text is being written, so that its last sentence may go on."""
+        judged = set[str]()
+        for first, last in answer_sentences(answer):
+            letters = solid(answer[first:last])
+            if letters in judged or not (whole or answer[last:].strip("*_`\"”') ")):
+                continue
+            judged.add(letters)
+            if first >= start and (rows := self.compared(answer[first:last], question)):
+                verdict, chance, unit = self.judged(rows)
+                places = self._finder.places(unit, answer[first:last]) if unit is not None else ()
+                yield SentenceSupport(first, last, verdict, round(chance, 3), places)
 
-    def _of(self, sentence: str, start: int, end: int) -> SentenceSupport | None:
-        judged = support(self.index, sentence)
-        if judged is None:
-            return None
-        score, best = judged
-        found = score >= THRESHOLD
-        page, first, last = self._places[best]
-        place = QuotePlace(page + 1, self._pages[page].label, first, last) if found else None
-        return SentenceSupport(start, end, found, round(score, 3), place)
+    def compared(self, sentence: str, question: str) -> list[Compared]:
+        """Return a sentence beside the passages nearest to it; [] where it says too little, or is not English."""
+        sentence = " ".join(sentence.translate(_EMPHASIS).split())
+        terms = list(dict.fromkeys(telling(sentence)))
+        known = WordVectors.shipped().number
+        english = 2 * sum(term in known or term[0].isdigit() for term in terms) > len(terms)
+        if len(terms) < FEWEST or not english or not self._finder.units:
+            return []
+        units = self._finder.nearest(sentence, NEAREST)
+        readings = [self._finder.reading(unit) for unit in units]
+        nats = Encoder.shipped().check([Claim(sentence, question, one) for one in readings])
+        said = facts(sentence)
+        around = {word for one in readings for word in WORD.findall(" ".join((*one.path, question)).lower())}
+        return [Compared(unit, features(row, conflicts(said, self._facts_of(unit), around)))
+                for unit, row in zip(units, nats, strict=True)]
+
+    def _facts_of(self, unit: int) -> Facts:
+        if unit not in self._facts:
+            reading = self._finder.reading(unit)
+            self._facts[unit] = facts("\n".join((*reading.path[1:], *reading.sentences)))
+        return self._facts[unit]
+
+    def judged(self, rows: Sequence[Compared]) -> tuple[Verdict, float, int | None]:
+        """Return the verdict of a sentence beside passages, the chance that it is supported, and the passage."""
+        verdict, chance, best = verdict_of(np.stack([one.features for one in rows]), *shipped_checks())
+        return verdict, chance, rows[best].unit if best is not None else None
+
+
+def features(nats: np.ndarray, differing: Sequence[float]) -> np.ndarray:
+    """Return float32 [features]: 1, the nats for "supported" and for "contradicted" against the other two, and what
+    ``conflicts`` counts, as 0 or 1. nats: [3], of the encoder."""
+    supported, absent, contradicted = nats.tolist()
+    said = (supported - np.logaddexp(absent, contradicted), contradicted - np.logaddexp(supported, absent))
+    return np.array([1.0, *said, *(min(one, 1.0) for one in differing)], np.float32)
+
+
+def verdict_of(rows: np.ndarray, weights: np.ndarray, edges: np.ndarray) -> tuple[Verdict, float, int | None]:
+    """Return a verdict, the chance that a passage supports the sentence, and the number of the passage that it is said
+    of. rows: ``features`` of each passage; weights, edges: as ``shipped_checks`` returns them."""
+    supported, denied = chances(rows, weights)
+    best, against = int(supported.argmax()), int(denied.argmax())
+    if supported[best] >= edges[0]:
+        return "supported", float(supported[best]), best
+    if denied[against] >= edges[1]:
+        return "contradicted", float(supported[best]), against
+    return "not found", float(supported[best]), None
+
+
+def chances(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return [2, passages]: the chances that each supports a sentence and that it denies it. A number that does not
+    stand in a passage, or counts something else there, is not supported by it."""
+    found: np.ndarray = 1 / (1 + np.exp(-np.clip(weights @ rows.T, -30, 30)))
+    found[0, rows[:, NUMBERS].any(1)] *= MISSING
+    return found
 
 
 def answer_sentences(answer: str) -> Iterator[tuple[int, int]]:
-    """Characters [start, end) of each sentence that states something."""
-    at, fenced = 0, False
-    for line in answer.split("\n"):
+    """Yield characters [start, end) of each sentence that states something."""
+    at, fenced = reasoning(answer)[1], False
+    for line in answer[at:].split("\n"):
         if _FENCE.match(line):
             fenced = not fenced
         elif not fenced and not _SKIPPED.match(line):
@@ -94,26 +155,3 @@ def _states(sentence: str) -> bool:
 
 def _words(texts: Sequence[str]) -> int:
     return sum(len(_WORD.findall(text)) for text in texts)
-
-
-def support(index: SentenceIndex, sentence: str, but: frozenset[int] = frozenset()) -> tuple[float, int] | None:
-    """(score, sentence): the share in [0, 1] of its words that the best passage holds, by the square of their rarity,
-    and that passage's middle sentence. A passage is three sentences in a row; a number counts only where it stands
-    itself. but: sentences of the document that do not count. None: it says too little to be judged or is not English,
-    or the document is empty."""
-    terms = index.stems(WORD.findall(sentence.lower().replace("’", "'")))
-    rarity = index.rarity_of(terms)[1]
-    if np.count_nonzero(rarity > _TELLING) < FEWEST or not index.size or not index.in_english(terms):
-        return None
-    alike, _ = index.matches(terms)
-    weights = rarity**2
-    numbers = np.array([term[0].isdigit() for term in terms])
-    soft = np.clip((alike - _NEAR) / (1 - _NEAR), 0.0, _FULL)
-    held = np.where(alike >= 0.999, 1.0, np.where(numbers[:, None], 0.0, soft))
-    held[:, list(but)] = 0.0
-    around = held.copy()
-    around[:, 1:] = np.maximum(around[:, 1:], held[:, :-1])
-    around[:, :-1] = np.maximum(around[:, :-1], held[:, 1:])
-    scores = weights @ around / weights.sum()
-    best = int(np.argmax(scores + 1e-3 * (weights @ held) / weights.sum()))  # of equal passages, the one it is in
-    return float(scores[best]), best

@@ -1,28 +1,25 @@
-"""Vectors of words, so that "pay" finds "contribute", and of sentences, so that other words find an answer.
-
-Word vectors are trained by ``training/words.py``. Those of sentences come with the package ``wordllama`` (MIT): static
-ones of tokens, fitted so that the mean over a question lies near the mean over a text that answers it. Only its two
-files are used: its own loader looks in the wrong folder, would fetch from the internet, and sets up logging.
-"""
+"""Vectors of words, so that "pay" finds "contribute": trained by ``training/words.py``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..assets import WORDS_FOLDER
-from ..config import require
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    pass
 
 _AT_ONCE = 1024  # texts
 _REMEMBERED = 1 << 17  # words
+_ALGORITHMS = {"en": "english", "de": "german", "fr": "french", "es": "spanish", "it": "italian", "pt": "portuguese",
+               "nl": "dutch", "sv": "swedish", "da": "danish", "no": "norwegian", "nn": "norwegian", "fi": "finnish",
+               "hu": "hungarian", "ro": "romanian", "ru": "russian", "tr": "turkish", "ca": "catalan"}
+_ELIDING = ("fr", "it", "ca")
 
 
 class WordVectors:
@@ -55,6 +52,18 @@ class WordVectors:
         return (np.where(known[:, None], self.vectors[numbers], 0.0).astype(np.float32),
                 np.where(known, self.rarity[numbers], self.rarity.max()).astype(np.float32))
 
+    def means(self, texts: Sequence[Sequence[str]]) -> np.ndarray:
+        """Return float32 [texts, dimensions], of length 1: the mean over a text's stems, by their rarity; zeros for a
+        text without one that is known."""
+        numbers = np.array([self.number.get(word, -1) for words in texts for word in words], np.int64)
+        ends = np.cumsum([len(words) for words in texts])
+        found = np.zeros((len(texts), self.vectors.shape[1]), np.float32)
+        for row, (end, words) in enumerate(zip(ends, texts, strict=True)):
+            own = numbers[end - len(words) : end]
+            own = own[own >= 0]
+            found[row] = self.rarity[own] @ self.vectors[own]
+        return unit(found)
+
 
 def unit(rows: np.ndarray) -> np.ndarray:
     """Return rows of length 1; zeros stay."""
@@ -63,54 +72,17 @@ def unit(rows: np.ndarray) -> np.ndarray:
 
 
 @cache
-def _stemmer() -> Callable[[str], str]:
+def _stemmer(algorithm: str) -> Callable[[str], str]:
     import snowballstemmer  # models that do not quote do without
 
-    stem: Callable[[str], str] = snowballstemmer.stemmer("english").stemWord
+    stem: Callable[[str], str] = snowballstemmer.stemmer(algorithm).stemWord
     return stem
 
 
 @lru_cache(_REMEMBERED)
-def stem(word: str) -> str:
-    """Return a word without its English ending (Snowball)."""
-    return _stemmer()(word)
-
-
-class SentenceVectors:
-    """table: float32 [tokens, dimensions]."""
-
-    def __init__(self, tokenizer: Tokenizer, table: np.ndarray) -> None:
-        self._tokenizer, self._table = tokenizer, table
-
-    @classmethod
-    @lru_cache(maxsize=1)
-    def shipped(cls) -> SentenceVectors:
-        """Return those of the package. Raises ConfigError where it is not installed."""
-        from safetensors.numpy import load_file  # models that do not quote do without
-        from tokenizers import Tokenizer
-
-        require(["wordllama"], "Finding what a question is about")
-        found = find_spec("wordllama")
-        assert found is not None and found.submodule_search_locations, "a package, found just now"
-        folder = Path(found.submodule_search_locations[0])
-        tokenizer = Tokenizer.from_file(str(folder / "tokenizers" / "l2_supercat_tokenizer_config.json"))
-        tokenizer.no_padding()
-        tokenizer.no_truncation()
-        weights = load_file(folder / "weights" / "l2_supercat_256.safetensors")["embedding.weight"]
-        return cls(tokenizer, weights.astype(np.float32))
-
-    def of(self, texts: Sequence[str]) -> np.ndarray:
-        """Return float32 [texts, dimensions], of length 1; zeros for a text without tokens."""
-        import torch.nn.functional as F  # in numpy the sums take forty times as long
-        from torch import from_numpy
-
-        summed = np.zeros((len(texts), self._table.shape[1]), np.float32)
-        for first in range(0, len(texts), _AT_ONCE):
-            # Half a surrogate pair is no text to the tokenizer.
-            whole = [text.encode(errors="replace").decode() for text in texts[first : first + _AT_ONCE]]
-            part = self._tokenizer.encode_batch(whole, add_special_tokens=False)
-            starts = np.cumsum([0, *(len(text.ids) for text in part[:-1])])
-            tokens = np.array([token for text in part for token in text.ids], np.int64)
-            summed[first : first + len(part)] = F.embedding_bag(
-                from_numpy(tokens), from_numpy(self._table), from_numpy(starts), mode="sum").numpy()
-        return unit(summed)
+def stem(word: str, language: str = "en") -> str:
+    """Return a word without its ending (Snowball), and without what is elided before it ("l'homme"). language: a code
+    such as "de"; words of one that Snowball does not know stay as they are."""
+    if language in _ELIDING:
+        word = word.rpartition("'")[2]
+    return _stemmer(_ALGORITHMS[language])(word) if language in _ALGORITHMS else word

@@ -216,7 +216,9 @@ class Survey:
         found = replace(found, architecture=one.shape.architecture, parameters=one.shape.num_parameters,
                         max_context=one.shape.longest_context, drafts=choices, draft=draft)
         found = replace(found, fits=self._fits(found, rate))
-        found = replace(found, best=best_of(found.fits))
+        # The built-in pair is small as it is, and its few weights lose too much in four bits.
+        own_fits = [fit for fit in found.fits if fit.weights != "int4"] if own.source == "built-in" else found.fits
+        found = replace(found, fits=tuple(own_fits), best=best_of(own_fits))
         wanted = self.config.max_context
         context = wanted if wanted == "auto" else min(wanted, one.shape.longest_context)
         try:

@@ -9,7 +9,7 @@ Document and question text can never produce a special token. Nothing is cut: ``
 
 from __future__ import annotations
 
-import re
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,27 +20,14 @@ import numpy as np
 
 from ..documents.document import LONGEST_LABEL, Document
 from ..documents.sentences import NOTE, runs_on
-from ..errors import ConfigError, ContextTooLongError, UnsupportedModelError
+from ..documents.typography import ascii_typography
+from ..errors import ConfigError, ContextTooLongError, NotSpelledError, UnsupportedModelError
 from ..events import PageSpan, PrefillProgress, QuotePlace
 from ..sampling.quote_matcher import Mark, QuoteIndex, Unit
 from ..tokenizer import Tokenizer
 from .layout import ChatLayout, Layout, TaggedLayout
 
 ASCII_TYPOGRAPHY = "ascii-typography-v1"
-
-_CHARACTERS = str.maketrans(
-    dict.fromkeys("“”„‟«»″", '"') | dict.fromkeys("‘’‚‛‹›′", "'") | dict.fromkeys("—―", "--")
-    | dict.fromkeys("–‒‐‑−", "-") | {"…": "..."} | dict.fromkeys("\r\u00ad\u200b\u200c\u200d\u2060\ufeff", "")
-)  # fmt: skip
-_PICTURES = re.compile("[\U0001f000-\U0001faff\u2600-\u27bf\ufe0e\ufe0f\u20e3]")
-_SPACES = re.compile(r"[^\S\n]+")
-
-
-def ascii_typography(text: str) -> str:
-    """Return a text with straight quotes, ``--``, ``-``, ``...``, single spaces; no tabs, zero-width characters or
-    emoji."""
-    text = text.replace("\r\n", "\n").translate(_CHARACTERS)
-    return _SPACES.sub(" ", _PICTURES.sub("", text))
 
 
 def normaliser(name: str | None) -> Callable[[str], str]:
@@ -115,15 +102,13 @@ class DocumentPrompt:
 @dataclass(frozen=True)
 class QuoteFormat:
     """Say how a model writes quotations, from its prompt.json. end_ids and also_open are those of ``QuoteConstraint``.
-
-    prior: the weight of the passages' scores beside the model's own probabilities; 0 leaves the choice to the model."""
+    """
 
     open_id: int
     close_id: int
     unit: Unit
     must_open: bool
     end_ids: tuple[int, ...] = ()
-    prior: float = 0.0
     also_open: frozenset[int] = frozenset()
 
 
@@ -143,7 +128,6 @@ class PromptBuilder:
                 "word" if settings.get("quote_unit") == "word" else "sentence",
                 settings.get("answer_prefix") == opening,
                 tuple(map(tokenizer.token_id, settings.get("after_quote", ()))),
-                float(settings.get("quote_prior", 0.0)),
             )
         self._prompts: dict[str, DocumentPrompt] = {}  # by Document.id, the one used last at the end
 
@@ -248,8 +232,30 @@ class PromptBuilder:
 
     def quote_places(self, prompt: DocumentPrompt, start: int, end: int) -> tuple[QuotePlace, ...]:
         """Return ``places``, with the pages' labels."""
-        return tuple(QuotePlace(index + 1, prompt.pages[index].label, first, last)
+        return tuple(QuotePlace(index + 1, prompt.pages[index].label, first, last,
+                                bool(prompt.document.pages[index].words))
                      for index, first, last in self.places(prompt, start, end))
+
+    def tokens_at(self, prompt: DocumentPrompt, place: QuotePlace) -> list[int]:
+        """Return where in the context the tokens stand that hold these characters of a page, in order.
+
+        Raises NotSpelledError where the page's text and its tokens do not agree letter by letter."""
+        index = place.page - 1
+        span = prompt.pages[index]
+        tokens = span.start + np.flatnonzero(prompt.marks[span.start : span.end] & Mark.TEXT)
+        text, sources = spelt_letters(prompt.document.pages[index].text, self.normalise)
+        decoder = self.tokenizer.stream_decoder()
+        spelt = ["".join(decoder.feed(int(token)).split()) for token in prompt.token_ids[tokens]]
+        if "".join(spelt) != text:
+            raise NotSpelledError(f"The model's tokens of page {place.label} do not agree with its text, so nothing of "
+                                  "it is spelled")
+        low, high = bisect_left(sources, place.start), bisect_left(sources, place.end)
+        if low >= high:
+            return []
+        ends = np.cumsum([len(letters) for letters in spelt])
+        first, last = np.searchsorted(ends, (low, high))  # the tokens that end at or behind these letters
+        first += low > 0 and ends[first] == low  # what follows without letters is a blank, or part of a character
+        return [int(token) for token in tokens[first : last + 1]]
 
     def _solid(self, token_ids: np.ndarray) -> str:
         """Return their letters; half a character at the end is none."""

@@ -200,10 +200,14 @@ class ChatLayout(Layout):
         self._tokenizer = tokenizer
         first = f"{_BEFORE}{_DOCUMENT}{_AFTER}{_QUESTION}"
         document, question = ("user", f"{_BEFORE}{_DOCUMENT}{_END}"), ("user", f"{_ASKED}{_QUESTION}")
-        written = self._rendered(
+        conversations = (
             [("user", first)], [("user", first), ("assistant", _ANSWER), ("user", _NEXT)],
             [document, ("system", _SYSTEM), question], [("system", _SYSTEM), question],
             [document, ("assistant", _SYSTEM), question])
+        written = self._rendered(conversations, parts=False)
+        if not isinstance(written[0], str) or (written[0] and _DOCUMENT not in written[0]):
+            in_parts = self._rendered(conversations, parts=True)
+            written = in_parts if isinstance(in_parts[0], str) and _DOCUMENT in in_parts[0] else written
         asked = _accepted(written[0])
         if _DOCUMENT not in asked or _QUESTION not in asked:
             bos = tokenizer.bos_token_id
@@ -226,10 +230,13 @@ class ChatLayout(Layout):
         else:
             self._instructed = tokenizer.encode(f"{_END}\n\n"), tokenizer.encode(f"\n\n{_ASKED}")
 
-    def _rendered(self, *conversations: Sequence[tuple[str, str]]) -> list[str | UnsupportedModelError]:
-        """Return each filled in, or the template's refusal; "" where there is no template."""
-        found = self._tokenizer.render_chats([[{"role": role, "content": words} for role, words in turns]
-                                              for turns in conversations])
+    def _rendered(self, conversations: Sequence[Sequence[tuple[str, str]]], parts: bool
+                  ) -> list[str | UnsupportedModelError]:
+        """Return each filled in, or the template's refusal; "" where there is no template. parts: give contents as
+        lists of parts, which templates of models that see pictures may want."""
+        found = self._tokenizer.render_chats([
+            [{"role": role, "content": [{"type": "text", "text": words}] if parts else words} for role, words in turns]
+            for turns in conversations])
         return found if found is not None else [""] * len(conversations)
 
     def _own_turn(self, head: str, ask: str, whole: str, alone: str,

@@ -31,10 +31,11 @@ from ..events import (
     ModelInfo,
     PageSpan,
     PrefillProgress,
+    Script,
     TextDelta,
     Turn,
-    whole_text,
 )
+from ..surrogates import whole_text
 from ..worker.protocol import EngineState, EngineStatus
 from .server import Cancelled, RemoteServer
 
@@ -132,9 +133,9 @@ class RemoteEngine:
                              self._need_model().max_context, estimated)
 
     def ask(self, question: str | None, history: Sequence[Turn], sampling: SamplingParams,
-            speculation: SpeculationConfig, system: str = "") -> Iterator[Event]:
+            speculation: SpeculationConfig, system: str = "", script: Script | None = None) -> Iterator[Event]:
         """Raises RemoteServerError, ContextTooLongError. system: begins the first question, as the system message is
-        the document, the same for every conversation."""
+        the document, the same for every conversation. script: not heeded, a server writes what it likes."""
         assert self._document is not None, "a document is opened before a question is asked"
         self._cancel.clear()
         self._state, started = "busy", time.monotonic()

@@ -174,4 +174,3 @@ class ResearchEngine(Engine):
     """Answer with a ``ResearchConfig`` as with any other settings."""
 
     parts = ResearchParts
-    answers_people = False  # it may only go on with a text: whoever compares knows what that needs

@@ -1,14 +1,13 @@
 """Guided decoding of verbatim quotations: inside one only what continues a passage of the document is allowed.
 
 The engine renormalises the target's probabilities over ``allowed()`` and stays lossless with respect to that masked
-distribution. A prior over passages may be added to the logits (shallow fusion, arXiv 1503.03535, section 4.1); every
-tier is measured by it too. numpy only; states are immutable, so a drafter may run ahead on one.
+distribution. numpy only; states are immutable, so a drafter may run ahead on one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import IntFlag
 from functools import cached_property
 from typing import Literal
@@ -48,24 +47,6 @@ class QuoteIndex:
         self.places = np.insert(text.astype(np.int32), gaps, GAP)  # where in the context each stands
         self._marks = np.insert(kinds.astype(np.uint8), gaps, 0)
 
-    def passages(self, spans: Sequence[tuple[int, int]]) -> QuoteIndex:
-        """Return an index of these passages alone, each of sentences first to last, to be quoted whole.
-
-        spans: none overlaps another."""
-        bounds = np.append(self._first_places, len(self.content))
-        stretches = [np.arange(bounds[first], bounds[last + 1]) for first, last in spans]
-        chosen = [stretch[self.content[stretch] != GAP] for stretch in stretches]
-        made = object.__new__(QuoteIndex)
-        lengths = np.array([len(stretch) for stretch in chosen], np.int64)
-        gaps = np.cumsum(lengths)
-        inside = np.concatenate([*chosen, np.empty(0, np.int64)])
-        marks = self._marks[inside] & np.uint8(~(Mark.SENTENCE_START | Mark.SENTENCE_END) & 0xFF)
-        marks[gaps - lengths] |= np.uint8(Mark.SENTENCE_START)
-        made.content = np.insert(self.content[inside], gaps, GAP)
-        made.places = np.insert(self.places[inside], gaps, GAP)
-        made._marks = np.insert(marks, gaps, 0)
-        return made
-
     @cached_property
     def _first_places(self) -> np.ndarray:
         """Return where in ``content`` each sentence begins."""
@@ -81,38 +62,12 @@ class QuoteIndex:
         """Return bool [len(content)]: whether a quotation may close before each place."""
         return self._ends[unit]
 
-    @cached_property
-    def sentences(self) -> list[np.ndarray]:
-        """Return the tokens of every sentence, in the document's order; ``sentence_of`` numbers them."""
-        parts = np.split(self.content, self._first_places)[1:]
-        return [part[part != GAP] for part in parts]
-
-    def around(self, start: int, end: int) -> tuple[list[int], list[int]]:
-        """Return the tokens of the sentences on the same line before and after context tokens [start, end)."""
-        first, last = self.sentence_at(start), self.sentence_at(end - 1)
-        lines = self.line_of_sentences
-        before = first > 0 and lines[first - 1] == lines[first]
-        after = 0 <= last < len(lines) - 1 and lines[last + 1] == lines[last]
-        return (self.passage(first - 1, first - 1) if before else [], self.passage(last + 1, last + 1) if after else [])
-
-    def sentence_at(self, place: int) -> int:
-        """Return the number of the sentence that holds this token of the context."""
-        return int(self.sentence_of[np.flatnonzero(self.places == place)[0]])
-
-    def passage(self, first: int, last: int) -> list[int]:
-        """Return the tokens of sentences first to last, both included."""
-        return [int(token) for part in self.sentences[first : last + 1] for token in part]
-
-    @cached_property
-    def line_of_sentences(self) -> np.ndarray:
-        """Return the line number of each sentence; a line that goes on over a page break is one."""
-        lines = np.cumsum(self.content == GAP)
-        return lines[self._first_places]
-
-    @cached_property
-    def sentence_of(self) -> np.ndarray:
-        """Return the sentence number of each place in ``content``; -1 before the first."""
-        return np.cumsum((self._marks & Mark.SENTENCE_START) != 0) - 1
+    def runs(self, tokens: Sequence[int]) -> list[list[int]]:
+        """Return the token ids at these places of the context as stretches that a quotation can be: cut at the end of a
+        line, and wherever they do not follow each other."""
+        order = np.argsort(self.places, kind="stable")
+        at = order[np.searchsorted(self.places, tokens, sorter=order)]
+        return [self.content[part].tolist() for part in np.split(at, np.flatnonzero(np.diff(at) != 1) + 1) if len(part)]
 
     def starts(self, unit: Unit) -> _Starts:
         """Return where a quotation may begin."""
@@ -141,12 +96,7 @@ class _Starts:
         order = np.argsort(content[places], kind="stable")
         self._places = places[order].astype(np.int32)
         self._sorted = content[self._places]
-        tokens, self._firsts, self._counts = np.unique(self._sorted, return_index=True, return_counts=True)
-        self.tokens = tokens.astype(np.int64)
-
-    def averaged(self, weights: np.ndarray) -> np.ndarray:
-        """Return, for each of ``tokens``, the log of the mean of exp(weights) over its places."""
-        return np.logaddexp.reduceat(weights[self._places], self._firsts) - np.log(self._counts)
+        self.tokens = np.unique(self._sorted).astype(np.int64)
 
     def of(self, token_id: int) -> np.ndarray:
         low, high = np.searchsorted(self._sorted, (token_id, token_id + 1))
@@ -159,10 +109,7 @@ class QuoteConstraint:
 
     must_open: an answer begins with the opening mark. end_ids: if any, a closed quotation is followed by one of them or
     by another quotation only. also_open: other tokens that write the opening mark, such as one with a space before it.
-    prior: float [len(index.content)], in nats, how much a quotation that begins at a place is preferred; acts on an
-    answer's first quotation only (the second would repeat it). script: the tokens with which the answer begins, each
-    the only one allowed. whole: where ``index`` holds a few passages only, the document that occurrences are counted
-    in."""
+    script: the tokens with which the answer begins, each the only one allowed."""
 
     index: QuoteIndex
     open_id: int
@@ -170,14 +117,8 @@ class QuoteConstraint:
     unit: Unit = "sentence"
     must_open: bool = False
     end_ids: tuple[int, ...] = ()
-    prior: np.ndarray | None = None
     also_open: frozenset[int] = frozenset()
     script: tuple[int, ...] = ()
-    whole: QuoteIndex | None = None
-
-    def counted_in_whole(self) -> QuoteConstraint:
-        """Return the same rules over all of the document, to follow an answer by."""
-        return self if self.whole is None else replace(self, index=self.whole, prior=None, whole=None)
 
     @property
     def opening(self) -> frozenset[int]:
@@ -195,12 +136,6 @@ class QuoteConstraint:
     @property
     def ends(self) -> np.ndarray:
         return self.index.ends(self.unit)
-
-    @cached_property
-    def first_prior(self) -> np.ndarray:
-        """Return ``prior`` of each token that may begin a quotation."""
-        assert self.prior is not None
-        return self.starts.averaged(self.prior)
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,34 +198,6 @@ class QuoteState:
         closable: np.ndarray = self.positions[self.rules.ends[self.positions]]
         return closable
 
-    def prior(self) -> np.ndarray | None:
-        """Return what to add to the logit of each of ``allowed()``, shared: do not write; None: nothing.
-
-        The log of the mean prior of the passages that a token goes on. The mean, not the sum: how many passages begin
-        with it is in the model's own probability already."""
-        return self._prior
-
-    @cached_property
-    def _prior(self) -> np.ndarray | None:
-        rules, choices = self.rules, self._allowed
-        if rules.prior is None or self.last or choices is None or len(choices) < 2:
-            return None
-        if self.phase == "opened":
-            return rules.first_prior
-        if self.phase != "inside" or len(self.positions) == 1:
-            return None
-        following = rules.index.content[self.positions].astype(np.int64)
-        weights = rules.prior[self.positions - self.length]  # a quotation crosses no gap, so it began there
-        inside = following != GAP
-        places, weights = np.searchsorted(choices, following[inside]), weights[inside]
-        closing = rules.prior[self._closable - self.length]
-        places = np.append(places, np.full(len(closing), np.searchsorted(choices, rules.close_id)))
-        weights = np.append(weights, closing)
-        summed = np.full(len(choices), -np.inf)
-        np.logaddexp.at(summed, places, weights)
-        averaged: np.ndarray = summed - np.log(np.bincount(places, minlength=len(choices)))
-        return averaged
-
     def guided(self, limit: int, stop: Collection[int] = ()) -> list[int]:
         """Return the longest run of next tokens that each are the only one allowed; ``stop`` ends it."""
         run: list[int] = []
@@ -346,9 +253,6 @@ class QuoteMasks(Masks):
 
     def allowed(self, context: Sequence[int], draft: Sequence[int]) -> list[np.ndarray | None]:
         return [state.allowed() for state in self._along(context, draft)]
-
-    def prior(self, context: Sequence[int], draft: Sequence[int]) -> list[np.ndarray | None]:
-        return [state.prior() for state in self._along(context, draft)]
 
     def guided(self, context: Sequence[int], limit: int) -> list[int]:
         return self._along(context, ())[-1].guided(limit, self._stop)

@@ -72,10 +72,6 @@ class Masks:
         """Return the allowed token ids after ``context`` and after each drafted token; None: all."""
         return [None] * (len(draft) + 1)
 
-    def prior(self, context: Sequence[int], draft: Sequence[int]) -> list[np.ndarray | None]:
-        """Return, for the same rows, what to add to the logits of the allowed ids; None: nothing."""
-        return [None] * (len(draft) + 1)
-
     def guided(self, context: Sequence[int], limit: int) -> list[int]:
         """Return the tokens after ``context`` that are each the only allowed one, at most ``limit``."""
         return []
@@ -101,16 +97,15 @@ def _greatest(scores: Tensor) -> list[int]:
     return found
 
 
-def _only(logits: Tensor, allowed: Sequence[np.ndarray | None], priors: Sequence[np.ndarray | None]) -> Tensor:
-    """Return logits [m, V] with -inf for all but each row's allowed ids, and its prior added to those.
+def _only(logits: Tensor, allowed: Sequence[np.ndarray | None]) -> Tensor:
+    """Return logits [m, V] with -inf for all but each row's allowed ids.
 
     Rows without stay. All rows at once: row by row, a GPU would wait for the host again and again."""
-    held = [(row, ids, prior) for row, (ids, prior) in enumerate(zip(allowed, priors, strict=True)) if ids is not None]
-    places = np.concatenate([row * logits.shape[-1] + np.asarray(ids, dtype=np.int64) for row, ids, _ in held])
-    added = np.concatenate([np.zeros(len(ids)) if prior is None else prior for _, ids, prior in held])
+    held = [(row, ids) for row, ids in enumerate(allowed) if ids is not None]
+    places = np.concatenate([row * logits.shape[-1] + np.asarray(ids, dtype=np.int64) for row, ids in held])
     index = torch.from_numpy(places).to(logits.device)
-    kept = logits.reshape(-1)[index] + torch.from_numpy(added).to(logits)
-    rows = torch.tensor([row for row, _, _ in held], device=logits.device)
+    kept = logits.reshape(-1)[index]
+    rows = torch.tensor([row for row, _ in held], device=logits.device)
     masked = logits.index_fill(0, rows, -torch.inf).contiguous()
     masked.view(-1)[index] = kept
     return masked
@@ -219,7 +214,7 @@ class Sampler:
         assert len(allowed) == len(logits)
         if all(ids is None for ids in allowed):
             return logits
-        return _only(logits, allowed, self.masks.prior(context, draft))
+        return _only(logits, allowed)
 
     def _filtered(self, logits: Tensor) -> Tensor:
         """Apply temperature, then top-k, then top-p (as transformers' generate); removed tokens are -inf."""

@@ -17,10 +17,10 @@ READY = {"ready": True}  # the first frame: what follows is the template's own t
 
 
 def main() -> None:
-    """Read {template, conversations, variables, seconds, memory_bytes, characters}. Each frame after ``READY`` has the
-    text of one conversation, or what went wrong with it: the template's own error, or which limit it met."""
+    """Read {template, conversations, variables, date, seconds, memory_bytes, characters}. Each frame after ``READY``
+    has the text of one conversation, or what went wrong with it: the template's own error, or which limit it met."""
     request, out = first_request()
-    environment = _environment()
+    environment = _environment(time.gmtime(request["date"]))
     restrict(request["memory_bytes"], int(time.process_time() + request["seconds"]) + 1)
     write_frame(out, READY)
     sign_of_life(request["seconds"])
@@ -45,11 +45,11 @@ def _filled_in(environment: Any, request: dict[str, Any], messages: list[dict[st
     return {"text": "".join(parts)}
 
 
-def _environment() -> Any:
+def _environment(date: time.struct_time) -> Any:
     """Return Jinja's sandbox, with what transformers offers to templates.
 
     ``tools`` and ``documents`` are not defined, where transformers says None: templates that take tools for given (some
-    models bring no other) then write an empty list of them, and do not fail."""
+    models bring no other) then write an empty list of them, and do not fail. date: what they take for today."""
     from jinja2 import nodes
     from jinja2.exceptions import TemplateError
     from jinja2.ext import Extension
@@ -71,7 +71,7 @@ def _environment() -> Any:
     sandbox = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True,
                                             extensions=["jinja2.ext.loopcontrols", Generation])
     sandbox.filters["tojson"] = lambda value, **form: json.dumps(value, **{"ensure_ascii": False, **form})
-    sandbox.globals |= {"raise_exception": refuse, "strftime_now": lambda form: time.strftime(form)}
+    sandbox.globals |= {"raise_exception": refuse, "strftime_now": lambda form: time.strftime(form, date)}
     return sandbox
 
 

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import ModelNotFoundError, TokenizerMismatchError, UnsupportedModelError
-from ..events import whole_text
 from ..gguf import open_gguf
+from ..surrogates import whole_text
 from . import gguf_vocabulary
 from .chat_template import Messages
 from .vocabulary import open_vocabulary

@@ -18,7 +18,7 @@ _MEMORY_BYTES = 512 * 2**20  # address space of the process, of which Python tak
 _CHARACTERS = 2**20  # that one conversation may become, and a template may have; real ones have up to 20,000
 _TICK = 0.05
 
-Messages = Sequence[Mapping[str, str]]
+Messages = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,20 @@ class ChatTemplate:
                      for name, value in self.names.items()}
         variables |= {"add_generation_prompt": generate, "enable_thinking": thinking, "thinking": thinking}
         with ChildProcess("triforce_core.sandbox.template_process") as child:
-            child.ask({"template": self.text, "variables": variables, "seconds": _SECONDS,
+            child.ask({"template": self.text, "variables": variables, "seconds": _SECONDS, "date": self._date(),
                        "conversations": [[dict(message) for message in messages] for messages in conversations],
                        "memory_bytes": _MEMORY_BYTES, "characters": _CHARACTERS})
             self._next(child, time.monotonic() + _START_SECONDS)
             until = time.monotonic() + _SECONDS
             return [self._result(self._next(child, until)) for _ in conversations]
+
+    def _date(self) -> float:
+        """Return when the model's files were written. A template that writes today's date stands before the document:
+        with another date every day, no saved reading would fit on the next."""
+        try:
+            return self.where.stat().st_mtime
+        except OSError:
+            return 0.0
 
     def _next(self, child: ChildProcess, until: float) -> dict[str, Any]:
         message: dict[str, Any] | None = NOTHING

@@ -27,6 +27,7 @@ from ..events import (
     LoadProgress,
     ModelInfo,
     PrefillProgress,
+    Script,
     Turn,
 )
 from ..metrics import answer_stats
@@ -135,13 +136,14 @@ class EngineClient:
         return self._serve(OpenDocument(document))
 
     def ask(self, question: str | None, history: Sequence[Turn] = (), sampling: SamplingParams | None = None,
-            speculation: SpeculationConfig | None = None, system: str = "", *,
+            speculation: SpeculationConfig | None = None, system: str = "", script: Script | None = None, *,
             document: Document | None = None) -> Iterator[Event]:
         """Yield PrefillProgress, RoundEvent and TextDelta..., Finished; one that is cancelled ends with Finished too.
 
         document: the one that the question is about, opened first if another is in the cache; None: the last one
-        opened. question None: continue the document's text. system: as of ``Engine.ask``."""
-        verb = Ask(question, tuple(history), sampling or SamplingParams(), speculation or SpeculationConfig(), system)
+        opened. question None: continue the document's text. system, script: as of ``Engine.ask``."""
+        verb = Ask(question, tuple(history), sampling or SamplingParams(), speculation or SpeculationConfig(), system,
+                   script)
         return self._serve(verb, document)
 
     def prepare(self) -> Iterator[Event]:

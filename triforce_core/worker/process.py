@@ -114,7 +114,8 @@ class Rank:
             elif isinstance(verb, Prepare):
                 yield from self.engine.prepare()
             elif isinstance(verb, Ask):
-                yield from self.engine.ask(verb.question, verb.history, verb.sampling, verb.speculation, verb.system)
+                yield from self.engine.ask(verb.question, verb.history, verb.sampling, verb.speculation, verb.system,
+                                           verb.script)
 
     def _make(self) -> Engine:
         module, name, *arguments = self._factory.split(":")

@@ -14,7 +14,7 @@ from typing import Literal
 from ..config import SamplingParams, SpeculationConfig
 from ..documents.document import Document
 from ..errors import TriForceError
-from ..events import DocumentFit, EngineFacts, Event, ModelInfo, Turn
+from ..events import DocumentFit, EngineFacts, Event, ModelInfo, Script, Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,7 @@ class Ask:
     sampling: SamplingParams
     speculation: SpeculationConfig
     system: str = ""
+    script: Script | None = None
 
 
 @dataclass(frozen=True, slots=True)

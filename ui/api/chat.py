@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import hashlib
 import json
 import re
@@ -17,7 +18,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from triforce_core import Document, ModelInfo, Turn, chapter_ranges, page_ranges, together
+from triforce_core import Document, ModelInfo, Turn, chapter_ranges, metrics, page_ranges, ranges_text, together
 
 from ..app import jobs
 from ..app.folders import plainly
@@ -31,13 +32,19 @@ from .files import Files
 from .messages import FileRef, Wish, read_wish, sampling, shown
 from .problems import Problem, answered
 
-REASONS = {"stop": "stop", "length": "length", "context": "length", "cancelled": "stop"}
+REASONS = {"stop": "stop", "length": "length", "context": "length", "cancelled": "stop", "loop": "stop"}
 _SETTLE_EVERY = 0.05  # seconds between two looks whether the model is loaded
 _LOOK_EVERY = 0.5  # seconds between two looks whether the asker is still there
-_EARLY = 10.0  # seconds in which an error still gets a status of its own; after them the stream begins
+_EARLY = 10.0  # seconds in which an error still gets a status of its own; after them the stream begins ...
+_EARLY_FOUND = 2.0  # ... and after these where passages are there to be sent
 _ALIVE_EVERY = 5.0  # seconds of silence after which a comment says how far the prefill is
 _REMEMBERED = 256  # answers whose tokens are known when they come back as history
 _LENT = 4  # documents that came as text
+NEEDS = ('I only quote from a document, and this request has none: add a part {"type": "file", "file": {"file_id": '
+         "...}} to a message (see /v1/files), send the document's text as the system message, or load a chat model.")
+NO_DOCUMENT = "(There is no document in this conversation.)"  # what a chat model reads that is asked about none
+ALONE = ("There is no document here, so what was said about documents and pages does not count. Answer the user by "
+         "what the user says and by what you know.")
 
 
 class Models:
@@ -66,7 +73,7 @@ class Models:
         """Raise Problem where the model has another name."""
         if self._services.sends_to:
             await self._settled()
-        if name != self.id:
+        if name is not None and name != self.id:
             raise Problem(404, "model_not_found", f"There is no model {str(name)[:200]!r} here", param="model",
                           remedy=f"Ask for {self.id!r}.")
 
@@ -104,6 +111,9 @@ class Chat:
         body = await _body(request)
         await self._models.check(body.get("model"))
         wish = read_wish(body)
+        chats = wish.files or wish.system.strip() or (await self._models.loaded()).instructions
+        if not chats:
+            return self._said(NEEDS, wish)
         settings = self._services.resolved_settings()
         chosen = sampling(body, settings.sampling())
         selection, system = await self._selection(wish)
@@ -129,7 +139,8 @@ class Chat:
     async def _selection(self, wish: Wish) -> tuple[Selection, str]:
         """Return the pages that the wish is about, and its system text. Raises Problem."""
         if not wish.files:
-            return Selection.of_ephemeral(await asyncio.to_thread(self._lend, wish.system)), ""
+            text, system = (wish.system, "") if wish.system.strip() else (NO_DOCUMENT, ALONE)
+            return Selection.of_ephemeral(await asyncio.to_thread(self._lend, text)), system
         found = [await self._files.read(file) for file in wish.files]
         if wish.system.strip():
             model = await self._models.loaded()
@@ -146,6 +157,19 @@ class Chat:
         if not file.pages and not file.chapters:
             return Selection(entry.id, document, ranges), system
         return Selection.of_ephemeral(document, ranges), system
+
+    def _said(self, words: str, wish: Wish) -> Response:
+        """Return an answer in the app's own words, for which nothing runs."""
+        kind = "chat.completion.chunk" if wish.stream else "chat.completion"
+        message = {"index": 0, "delta" if wish.stream else "message": {"role": "assistant", "content": words},
+                   "logprobs": None, "finish_reason": "stop"}
+        made = {"id": f"chatcmpl-{uuid.uuid4().hex}", "object": kind, "created": int(time.time()),
+                "model": self._models.id, "choices": [message]}
+        nothing = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+        if not wish.stream:
+            return JSONResponse(made | {"usage": nothing})
+        last = event(made | {"choices": [], "usage": nothing}) if wish.include_usage else b""
+        return Response(event(made) + last + b"data: [DONE]\n\n", media_type="text/event-stream")
 
     def _lend(self, text: str) -> Document:
         """Return a document that came as text, taken in by the reader that files go through (clean-up, sections)."""
@@ -165,15 +189,17 @@ class Chat:
 
     async def _begun(self, request: Request, run: Run, news: asyncio.Event) -> None:
         """Wait a little for the first word, so that a refusal is a refusal and not a stream that breaks off."""
-        end = asyncio.get_running_loop().time() + _EARLY
-        while not run.ended and not run.accumulator.text and asyncio.get_running_loop().time() < end:
+        clock = asyncio.get_running_loop().time
+        start = clock()
+        while not run.ended and not run.accumulator.text and (
+                clock() - start < (_EARLY_FOUND if run.passages else _EARLY)):
             await self._wait(request, run, news)
         if run.state == "failed":
             raise _failure(run)
 
     async def _whole(self, request: Request, run: Run, news: asyncio.Event, wish: Wish) -> Response:
         hit = False
-        while not run.ended:
+        while not run.ended or run.searches or run.judges:
             await self._wait(request, run, news)
             if not hit and shown(run.accumulator.text, wish.stops, False)[1]:
                 hit = True
@@ -181,16 +207,22 @@ class Chat:
         length, hit = shown(run.accumulator.text, wish.stops, True)
         reason = self._reason(run, hit)
         self._remember(run)
-        return JSONResponse(completion(run, self._models.id, run.accumulator.text[:length], reason))
+        return JSONResponse(completion(run, self._models.id, length, reason, hit))
 
     async def _parts(self, request: Request, run: Run, news: asyncio.Event, wish: Wish) -> AsyncIterator[bytes]:
         model, sent, hit, clock = self._models.id, 0, False, asyncio.get_running_loop().time
         sent_quotes: list[dict[str, Any]] = []
+        sent_found: dict[str, Any] = {}
+        told = 0
         try:
             yield event(chunk(run, model, {"role": "assistant", "content": ""}))
             spoken = clock()
             while True:
-                ended = run.ended  # before the text is looked at: nothing comes after it
+                # Before the text is looked at: nothing comes after it.
+                ended = run.ended and not run.searches and not run.judges
+                if (now := passages(run)) != sent_found:
+                    yield event(chunk(run, model, {}) | now)
+                    sent_found, spoken = now, clock()
                 length, found = shown(run.accumulator.text, wish.stops, ended)
                 if length > sent and not hit:
                     yield event(chunk(run, model, {"content": run.accumulator.text[sent:length]}))
@@ -200,6 +232,9 @@ class Chat:
                     new = [quote for quote in known if quote not in sent_quotes]
                     yield event(chunk(run, model, {}) | {"quotes": new})
                     sent_quotes = known
+                if len(judged := support(run, sent).get("support", [])) > told:
+                    yield event(chunk(run, model, {}) | {"support": judged[told:]})
+                    told = len(judged)
                 if found and not hit:
                     hit = True
                     self._services.queue.stop(run)
@@ -211,6 +246,8 @@ class Chat:
                 await self._wait(request, run, news)
             reason = self._reason(run, hit)
             self._remember(run)
+            if not hit and (pages := _content(run)[len(run.accumulator.text) :]):
+                yield event(chunk(run, model, {"content": pages}))
             yield event(chunk(run, model, {}, reason))
             if wish.include_usage:
                 yield event(usage_chunk(run, model))
@@ -249,7 +286,8 @@ class Chat:
     def _remember(self, run: Run) -> None:
         """Keep the answer's tokens: the next question's history is then what is in the cache."""
         if run.accumulator.token_ids:
-            self._tokens[_digest(run.accumulator.text)] = tuple(run.accumulator.token_ids)
+            for text in (run.accumulator.text, _content(run)):
+                self._tokens[_digest(text)] = tuple(run.accumulator.token_ids)
             while len(self._tokens) > _REMEMBERED:
                 self._tokens.popitem(last=False)
 
@@ -265,7 +303,8 @@ def _failure(run: Run) -> Problem:
     if run.fit is not None:
         return Problem(400, "context_length_exceeded", f"The document has {run.fit.tokens:,} tokens; "
                        f"{run.fit.max_tokens:,} fit beside questions and answers", param="messages",
-                       remedy='Ask about some of its pages: "pages": "1-20" beside the file_id.',
+                       remedy="Not one page of it fits beside your messages. Send fewer, or load a model with a longer "
+                              "context.",
                        need=run.fit.tokens, have=run.fit.max_tokens)
     if run.state == "stopped":
         return Problem(503, "stopped", run.error or STOPPED)
@@ -325,12 +364,35 @@ def support(run: Run, length: int) -> dict[str, Any]:
     return {} if run.support is None else {"support": [one for one in run.support if one["end"] <= length]}
 
 
-def completion(run: Run, model: str, text: str, reason: str) -> dict[str, Any]:
-    message = {"role": "assistant", "content": text, "refusal": None}
+def passages(run: Run) -> dict[str, Any]:
+    """Return the passages that answer the question, and how sure that is; {} while none are found."""
+    if run.passages is None:
+        return {"passages": [], "level": None, "passages_problem": run.search_problem} if run.search_problem else {}
+    known = dataclasses.asdict(run.passages)
+    return {name: known[name] for name in ("passages", "level", "request", "section", "words")}
+
+
+def pages(run: Run) -> dict[str, Any]:
+    """Return which pages an answer was written from, where not all that were asked about fit the model."""
+    if not run.did_not_fit:
+        return {}
+    return {"pages_read": ranges_text(run.ranges), "pages_asked_about": ranges_text(run.asked_about)}
+
+
+def _content(run: Run) -> str:
+    """Return the whole answer, with the pages of passages that were spelled."""
+    pages = len(run.searching.document.pages) if run.searching else 0
+    return metrics.content(run.accumulator.text, run.passages if run.spelled else None, pages)
+
+
+def completion(run: Run, model: str, length: int, reason: str, hit: bool) -> dict[str, Any]:
+    """length: characters of the answer up to a stop sequence, if that was hit."""
+    text = run.accumulator.text[:length]
+    message = {"role": "assistant", "content": text if hit else _content(run), "refusal": None}
     return _head(run, model, "chat.completion") | {
         "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": reason}],
-        "usage": usage(run), "timings": timings(run), "quotes": quotes(run, len(text)), **run.accumulator.certainty(),
-        **support(run, len(text))}
+        "usage": usage(run), "timings": timings(run), "quotes": quotes(run, len(text)), **passages(run),
+        **pages(run), **support(run, len(text))}
 
 
 def chunk(run: Run, model: str, delta: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
@@ -338,7 +400,7 @@ def chunk(run: Run, model: str, delta: dict[str, Any], reason: str | None = None
         "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}]}
     if reason is None:
         return made
-    return made | {"timings": timings(run), **run.accumulator.certainty(), **support(run, len(run.accumulator.text))}
+    return made | {"timings": timings(run), **passages(run), **pages(run), **support(run, len(run.accumulator.text))}
 
 
 def usage_chunk(run: Run, model: str) -> dict[str, Any]:

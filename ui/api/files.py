@@ -49,7 +49,8 @@ class Files:
                 if not isinstance(file, UploadFile):
                     raise Problem(400, "no_file", "The form has no file", param="file")
                 parts = iter(partial(file.file.read, 1 << 20), b"")
-                entry = await asyncio.to_thread(self._keep, parts, Path(file.filename or "document").name)
+                entry = await asyncio.to_thread(self._keep, parts, Path(file.filename or "document").name,
+                                                str(form.get("encoding") or ""))
         except HTTPException as error:
             raise Problem(400, "invalid_form", error.detail, remedy="Send the file as multipart/form-data, and name it "
                           "with at most 255 bytes.") from None
@@ -90,6 +91,7 @@ class Files:
             entry = self.find(file.id)
         else:
             entry = await asyncio.to_thread(self._keep, [file.data], Path(file.name).name)
+        encoding = file.encoding
         while True:
             document = self._library.document(entry.id) if entry.state == "ready" else None
             if document is not None:
@@ -97,13 +99,15 @@ class Files:
             if entry.state == "locked":
                 raise Problem(400, "encrypted_document", f"{entry.name} needs its password", param="messages",
                               remedy="Open it once in the page.")
-            if entry.state == "failed":
+            if entry.state == "failed" and not encoding:
                 raise Problem(400, "unreadable_document", entry.error, param="messages")
-            await asyncio.to_thread(self._services.extractor.extract, entry.id)
+            begins = entry.state in ("new", "failed")
+            await asyncio.to_thread(self._services.extractor.extract, entry.id, encoding=encoding if begins else "")
+            encoding = "" if begins else encoding
             await asyncio.sleep(_LOOK_EVERY)
             entry = self.find(_PREFIX + entry.id)  # it may have been deleted meanwhile
 
-    def _keep(self, parts: Iterable[bytes], name: str) -> Entry:
+    def _keep(self, parts: Iterable[bytes], name: str, encoding: str = "") -> Entry:
         """Write into the private uploads folder, then into the library, which has its own copy."""
         path = self._services.folders.uploads / uuid.uuid4().hex
         try:
@@ -113,8 +117,8 @@ class Files:
             entry = self._library.add(path, name)
         finally:
             path.unlink(missing_ok=True)
-        if entry.state == "new":
-            self._services.extractor.extract(entry.id)
+        if entry.state == "new" or encoding:
+            self._services.extractor.extract(entry.id, encoding=encoding)
         return entry
 
 

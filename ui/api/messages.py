@@ -19,6 +19,7 @@ from triforce_core import SamplingParams
 from .problems import Problem
 
 MOST_STOPS = 16
+LONGEST_ANSWER = 1_000_000  # tokens
 _TEXT_PARTS = ("text", "input_text")
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {  # parameters that only their default can be granted for
     "n": (1,), "frequency_penalty": (0,), "presence_penalty": (0,), "logit_bias": ({},), "logprobs": (False,),
@@ -39,19 +40,20 @@ _HARMLESS = frozenset((  # what an answer is kept under, paid from or hurried by
 @dataclass(frozen=True)
 class FileRef:
     """A document that a message names: by the id of an upload, or brought along (data, name). pages, chapters: which of
-    them, as ``page_ranges`` and ``chapter_ranges`` take them ("": all)."""
+    them, as ``page_ranges`` and ``chapter_ranges`` take them ("": all). encoding: of a text that does not say it."""
 
     id: str = ""
     data: bytes = b""
     name: str = ""
     pages: str = ""
     chapters: str = ""
+    encoding: str = ""
 
 
 @dataclass(frozen=True)
 class Wish:
     """A request. history: (question, answer) pairs before the question. system: the document's text where there is no
-    file. files: the documents, each once, in the order in which they were named."""
+    file. files: the documents, each once, in the order in which they were named. Without both there is none."""
 
     question: str
     history: tuple[tuple[str, str], ...]
@@ -80,10 +82,6 @@ def read_wish(body: Mapping[str, Any]) -> Wish:
     if not turns or turns[-1][0] != "user" or not turns[-1][1].strip():
         raise _bad("no_question", "The last message is not a question by the user")
     pairs = tuple((question, answer) for (_, question), (_, answer) in zip(turns[:-1:2], turns[1:-1:2], strict=True))
-    if not files and not system.strip():
-        raise _bad("no_document", "The request names no document", remedy=(
-            'Add a part {"type": "file", "file": {"file_id": ...}} to a message (see /v1/files), or send the '
-            "document's text as the system message."))
     options, stream = body.get("stream_options") or {}, body.get("stream") or False
     if not isinstance(stream, bool):
         raise _bad("invalid_stream", "stream is neither true nor false", param="stream")
@@ -96,6 +94,8 @@ def sampling(body: Mapping[str, Any], default: SamplingParams) -> SamplingParams
     names = {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "seed": "seed",
              "max_tokens": "max_new_tokens", "max_completion_tokens": "max_new_tokens"}
     given = {ours: body[theirs] for theirs, ours in names.items() if body.get(theirs) is not None}
+    if given.get("max_new_tokens") == -1:  # llama.cpp's word for: to the end
+        given["max_new_tokens"] = LONGEST_ANSWER
     if given.get("top_k") == -1:  # vLLM's word for all
         given["top_k"] = 0
     if given.get("seed") == -1:  # llama.cpp's word for: another one every time
@@ -129,8 +129,8 @@ def _turns(messages: Sequence[Any]) -> tuple[str, list[tuple[str, str]], list[Fi
 
 
 def _content(content: Any) -> tuple[str, list[FileRef]]:
-    if isinstance(content, str):
-        return content, []
+    if content is None or isinstance(content, str):
+        return content or "", []
     if not isinstance(content, list):
         raise _bad("invalid_content", "A message's content is neither text nor a list of parts", param="messages")
     texts, files = [], []
@@ -153,7 +153,10 @@ def _file(given: Mapping[str, Any]) -> FileRef:
     if chapters is not None and (not isinstance(chapters, str) or not chapters.strip() or pages is not None):
         raise _bad("invalid_chapters", f"chapters is {chapters!r}",
                       remedy='Give them as "3, 5-7" or one by its title, and no pages beside them.')
-    part = FileRef(pages=pages or "", chapters=chapters or "")
+    encoding = given.get("encoding") or ""
+    if not isinstance(encoding, str):
+        raise _bad("invalid_encoding", f"encoding is {encoding!r}", remedy='Name it, such as "windows-1251".')
+    part = FileRef(pages=pages or "", chapters=chapters or "", encoding=encoding)
     if isinstance(given.get("file_id"), str):
         return replace(part, id=given["file_id"])
     data = given.get("file_data")

@@ -26,7 +26,18 @@ from triforce_core import (
 LEAST_PAGES = 8  # pages that a document needs before the median share says what is common
 TRACED_PAGES = 12  # most attended pages that are kept of each round
 
+SHORTEST_LOOP, LONGEST_LOOP = 30, 800  # characters
+
 log = logging.getLogger(__name__)
+
+
+def ends_in_a_loop(text: str) -> bool:
+    """Return whether a text ends with the same stretch three times in a row, which has twenty letters or digits."""
+    for size in range(SHORTEST_LOOP, min(LONGEST_LOOP, len(text) // 3) + 1):
+        if (text[-1 - size] == text[-1] and text[-size:] == text[-2 * size : -size] == text[-3 * size : -2 * size]
+                and sum(map(str.isalnum, text[-size:])) >= 20):
+            return True
+    return False
 
 
 @dataclass(frozen=True)
@@ -199,15 +210,7 @@ class Accumulator:
             "page_shares": [round(share, 6) for share in self.page_shares()],
             "usual_shares": [round(share, 6) for share in self.usual_shares],
             "passages": [asdict(chunk) for chunk in (self.finished.chunks if self.finished else ())],
-            **self.certainty(),
         }
-
-    def certainty(self) -> dict[str, Any]:
-        """Return ``confidence`` and ``answerable`` of the finished answer; {} where nobody estimated them."""
-        end = self.finished
-        if end is None or end.answerable is None:
-            return {}
-        return {"confidence": round(end.confidence or 0.0, 4), "answerable": end.answerable}
 
 
 def above(shares: Sequence[float], usual: Sequence[float]) -> Sequence[float]:

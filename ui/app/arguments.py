@@ -40,7 +40,6 @@ def _port(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port (1-65535)")
     return int(text)
 
-
 _SWITCH: dict[str, Any] = {"action": "store_true"}
 _MANY: dict[str, Any] = {"action": "append"}
 FLAGS: dict[str, tuple[str, dict[str, Any]]] = {  # name -> help, options of argparse

@@ -10,13 +10,11 @@ from triforce_core import DocumentFit
 
 from .accumulator import figures_of
 from .conversations import Answer
-from .jobs import LETTERS_A_TOKEN
+from .jobs import FRAME, LETTERS_A_TOKEN, SLACK
 from .library import Entry, Library, Ranges
 from .queue import Queue
 
-SLACK = 64  # tokens: where a page ends is not where the context does
 TOKENS_A_WORD = 1.5  # of a question that nobody counted
-FRAME = 16  # tokens around a question and its answer
 LEAST_ANSWER = 32  # tokens: with fewer left, nothing worth reading is written
 
 

@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from triforce_core import (
@@ -26,15 +27,18 @@ from triforce_core import (
     NotEnoughMemoryError,
     PrefillProgress,
     SamplingParams,
+    Script,
     SpeculationConfig,
     TriForceError,
     Turn,
-    metrics,
 )
 
+from .accumulator import ends_in_a_loop
+from .checks import SentenceChecks
 from .conversations import Conversations
 from .jobs import UNEXPECTED, Estimates, Job, Request, Selection
 from .library import Library, Ranges
+from .passages import PassageSearch, script
 from .runs import Run
 
 ENGINE_HUNG = "The engine did not stop when it was told to, so it was ended. The next request starts a new one."
@@ -45,6 +49,7 @@ ENGINE_STUCK = ("The engine came no step further for far longer than its steps t
 
 log = logging.getLogger(__name__)
 SAVE_EVERY = 2.0  # seconds between two writes of an unfinished answer
+SEARCH_TICK = 0.1  # seconds between two looks whether a question that waits for its passages was cancelled
 
 HUNG_AFTER = 20.0  # seconds without a word in which nothing was computed, where no step had taken a third of that
 STEPS = 3.0  # times the longest step so far, for an engine that computes nothing ...
@@ -62,7 +67,7 @@ class Engine(Protocol):
     def measure(self, document: Document, heard: Callable[[PrefillProgress], None]) -> DocumentFit: ...
     def open_document(self, document: Document) -> Iterator[PrefillProgress | DocumentOpened]: ...
     def ask(self, question: str, history: Sequence[Turn], sampling: SamplingParams,
-            speculation: SpeculationConfig, system: str = "") -> Iterator[Event]: ...
+            speculation: SpeculationConfig, system: str = "", script: Script | None = None) -> Iterator[Event]: ...
     def cancel(self) -> None: ...
     def status(self) -> Any: ...
     def close(self) -> None: ...
@@ -130,7 +135,8 @@ class EngineHolder:
     ``version`` grows whenever one changes. All methods but ``_look_after_engine`` are for the engine's thread."""
 
     def __init__(self, make_engine: Callable[[EngineConfig], Engine], config: EngineConfig, library: Library,
-                 conversations: Conversations) -> None:
+                 conversations: Conversations, vectors: Path) -> None:
+        """vectors: the folder in which those of documents' passages are kept."""
         self._make_engine, self.config = make_engine, config
         self._library, self._conversations = library, conversations
         self._engine: Engine | None = None
@@ -150,8 +156,11 @@ class EngineHolder:
         self.opened: dict[str, DocumentOpened] = {}
         self.fits: dict[str, DocumentFit] = {}
         self.too_long: set[tuple[str, Ranges]] = set()
-        self._estimates = Estimates(self.fits)
-        self._evidence = EvidenceClient()
+        self._estimates = Estimates(
+            self.fits, lambda: self._library.reading_rate(self.model.name if self.model else ""))
+        self._evidence = EvidenceClient(vectors)
+        self.search = PassageSearch(self._evidence, self._evidence_came)
+        self._checks = SentenceChecks(self._evidence, self._evidence_came)
 
     @property
     def open_key(self) -> tuple[str, Ranges] | None:
@@ -250,7 +259,6 @@ class EngineHolder:
         self._in_cache = None
         if not selection.ephemeral:
             self._library.begins_to_be_read(selection.key, selection.text)
-        self._index(selection)
         self._watchdog.began("read")
         for event in engine.open_document(selection.chosen):
             if isinstance(event, DocumentOpened):
@@ -276,52 +284,78 @@ class EngineHolder:
             self.fits[key], self._counted[key] = known, text
         return known if selection.chosen is selection.document else engine.measure(selection.chosen, heard)
 
+    def _read_question(self, job: Job, request: Request) -> None:
+        """Have a race's question read before its lanes begin: the first would pay for what the others find read.
+
+        Raises Stopped or TriForceError."""
+        engine = self._engine
+        assert engine is not None, "the document was opened by it"
+        self._watchdog.began("answer")
+        for _ in engine.ask(request.question, request.history, dataclasses.replace(request.sampling, max_new_tokens=1),
+                            request.lanes[0][1], request.system):
+            self._watchdog.heard()
+            if job.cancelled:
+                engine.cancel()
+        if job.cancelled:
+            raise Stopped
+
     def _write(self, job: Job, run: Run, request: Request, lane: int) -> None:
         """Write an answer about what is in the cache. Raises Stopped or TriForceError."""
+        says = self._script(job, run)
         if job.cancelled:
             raise Stopped
         engine, accumulator, saved = self._engine, run.accumulator, time.monotonic()
         assert engine is not None, "the document was opened by it"
         if opened := self.opened.get(run.document):
             accumulator.add(opened)
-        run.state, run.began_at = "answering", time.time()
+        run.state, run.began_at, run.spelled = "answering", time.time(), says is not None
+        if job.kind == "answer" and job.selection is not None and self.model is not None and self.model.instructions:
+            self._checks.begin(run, job.selection)
         self._watchdog.began("answer")
+        looped, watched = False, bool(run.conversation) and job.kind == "answer" and not run.spelled
         for event in engine.ask(request.question, request.history, request.sampling, request.lanes[lane][1],
-                                request.system):
+                                request.system, says):
             self._watchdog.heard()
             accumulator.add(event)
             if run.conversation and time.monotonic() - saved > SAVE_EVERY:
                 saved = time.monotonic()
                 self._keep(run, "running")
             run.heard()
-            if job.cancelled:
+            looped = looped or (watched and ends_in_a_loop(accumulator.text))
+            if job.cancelled or looped:
                 engine.cancel()
-        if accumulator.finished is None or accumulator.finished.reason == "cancelled":
+        finished = accumulator.finished
+        if finished is None or (finished.reason == "cancelled" and (job.cancelled or not looped)):
             raise Stopped
+        if finished.reason == "cancelled":
+            accumulator.finished = dataclasses.replace(finished, reason="loop")
 
     def _keep(self, run: Run, state: str) -> None:
         """Save what there is of an answer."""
         self._conversations.save(run.id, text=run.accumulator.text, token_ids=tuple(run.accumulator.token_ids),
                                  state=state, error=run.error, result=run.kept(self.model.name if self.model else ""))
 
-    def _index(self, selection: Selection) -> None:
-        """Have the pages indexed while the engine works, where the model answers in words of its own."""
-        if self.model is not None and self.model.instructions:
-            try:
-                self._evidence.index(selection.chosen)
-            except Exception:
-                log.exception("the evidence process cannot be started")
+    def _script(self, job: Job, run: Run) -> Script | None:
+        """Return what a model that only quotes says, once the passages are found; None for other models. Raises
+        TriForceError where there are none that it could say."""
+        if self.model is None or self.model.instructions or job.selection is None:
+            return None
+        return script(run, job.selection.ranges) if self._found(job, run) else None
 
-    def _supported(self, selection: Selection, answer: str) -> list[dict[str, Any]] | None:
-        """Return an answer's sentences compared with the pages, as plain JSON; None where they are not, or that failed:
-        an answer is never lost for it."""
-        if self.model is None or not self.model.instructions or not answer:
-            return None
-        try:
-            return metrics.support_as_json(self._evidence.check(selection.chosen, answer), selection.ranges)
-        except Exception:
-            log.exception("an answer could not be compared with its document")
-            return None
+    def _found(self, job: Job, run: Run) -> bool:
+        """Wait until a run's passages are found. Return False where it was cancelled meanwhile."""
+        while not run.searched.wait(SEARCH_TICK):
+            if job.cancelled or self._closing.is_set():
+                return False
+        return True
+
+    def _search(self, job: Job) -> None:
+        """Have a question's passages found, whatever the engine does."""
+        if job.run is not None and job.request is not None and job.selection is not None:
+            self.search.begin(job.run, job.selection, job.request.history)
+
+    def _evidence_came(self, run: Run) -> None:
+        """Note that passages of a run are found, or sentences judged."""
 
     def _explain(self, error: Exception) -> str:
         """Return one sentence to show, and forget what a dead engine held."""

@@ -122,10 +122,16 @@ class TextExtractor:
             extraction.pages_done, extraction.pages_total = done, total
             self.version += 1
 
+        def part(document: Document) -> None:
+            with self._lock:
+                if self._is_wanted(extraction):
+                    self._library.keep_text(entry, titled(document, entry.name), "part")
+
         state, text = "failed", ""
         try:
             chosen = {"encoding": extraction.encoding} if extraction.encoding else {}
-            document = self._read(path, extraction.password, progress=progress, cancel=extraction.cancelled, **chosen)
+            document = self._read(path, extraction.password, progress=progress, part=part, cancel=extraction.cancelled,
+                                  **chosen)
             with self._lock:
                 extraction.keeping = self._is_wanted(extraction)
             if extraction.keeping:

@@ -56,6 +56,7 @@ class Folders:
         self.saved_readings = self.cache / READINGS
         self.measurements = self.cache / MEASUREMENTS
         self.uploads = self.cache / "uploads"
+        self.vectors = self.cache / "passages"
 
 
 def make_folders(data_dir: Path | None = None) -> Folders:
@@ -66,7 +67,7 @@ def make_folders(data_dir: Path | None = None) -> Folders:
     else:
         places = PlatformDirs(APP, appauthor=False)
         folders = Folders(places.user_data_path, places.user_cache_path, places.user_state_path)
-    for folder in (folders.data, folders.cache, folders.state, folders.library, folders.saved_readings,
+    for folder in (folders.data, folders.cache, folders.state, folders.library, folders.saved_readings, folders.vectors,
                    folders.uploads):
         with plainly(folder):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -32,13 +32,16 @@ UNEXPECTED = "Something inside went wrong ({kind}). The app is still running; tr
 READING_CANCELLED = "Reading was cancelled."
 
 SHORT = 8_000  # characters: some 2,000 tokens, which a machine without a GPU reads in a second
+SLACK = 64  # tokens: where a page ends is not where the context does
 LETTERS_A_TOKEN = 4.0  # where nobody counted the tokens
 PAUSE_SECONDS = 1.0  # that a reading takes to make way
 FRONT = 200  # tokens, at most, that stand before the first page
+FRAME = 16  # tokens around a question and its answer
+USUAL_ANSWER = 1024  # tokens of an answer that are kept back for it
 LAST = 8  # answers of which the mean is taken
 PAUSABLE = ("waiting", "loading", "tokenize", "read")  # stages of a reading: behind them little is left
 
-JobKind = Literal["engine", "prefill", "answer", "race", "trial"]
+JobKind = Literal["engine", "prefill", "answer", "race"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +118,7 @@ class Job:
     """One thing for the engine, the same object from when it is asked for to its end.
 
     document: its id, "" where the engine is started; config: for that, None for the same as before. selection: None
-    while an answer waits for its document's text or for other pages. stage: waiting, loading, its progress's while the
+    while an answer waits for its document's text. stage: waiting, loading, its progress's while the
     document is put into the cache, "" once it stands there. number: the queue's, in order of asking. part: pages to
     answer from instead, once its reading was paused."""
 
@@ -138,7 +141,7 @@ class Job:
 
     @property
     def held(self) -> bool:
-        """Return whether it is a question that waits for its document's text, or for other pages of it."""
+        """Return whether it is a question that waits for its document's text."""
         return self.run is not None and self.selection is None
 
     @property
@@ -155,10 +158,9 @@ def in_order(waiting: Sequence[Job], front: Collection[str]) -> list[Job]:
     """Return the jobs that wait for the engine in the order in which they will be done.
 
     Questions, and readings of documents in ``front`` (somebody looks at them), go as they were asked for, short
-    documents first; behind them come other readings, and last trials. No job passes a restart of the engine."""
+    documents first; behind them come other readings. No job passes a restart of the engine."""
     restarts = [job.number for job in waiting if job.kind == "engine"]
     return sorted((job for job in waiting if not job.held), key=lambda job: (
-        job.kind == "trial",
         job.kind == "prefill" and job.document not in front,
         sum(number <= job.number for number in restarts), job.kind != "engine",
         not job.is_short, job.number))
@@ -171,7 +173,7 @@ class Ahead:
     doing: the engine's present work, on the document with this title; more: jobs between that and this one. seconds:
     until all of it is done, None where that is not known."""
 
-    doing: Literal["engine", "prefill", "answer", "race", "trial", "pause"]
+    doing: Literal["engine", "prefill", "answer", "race", "pause"]
     title: str
     more: int
     seconds: float | None
@@ -180,9 +182,10 @@ class Ahead:
 class Estimates:
     """Times of jobs, by what earlier ones took. Written by the engine's thread, read by any."""
 
-    def __init__(self, fits: Mapping[str, DocumentFit]) -> None:
-        """fits: the counted tokens of each document."""
-        self._fits = fits
+    def __init__(self, fits: Mapping[str, DocumentFit], usual: Callable[[], float] = lambda: 0.0) -> None:
+        """fits: the counted tokens of each document. usual: tokens per second that this machine has read with
+        this model before; 0 where it has not."""
+        self._fits, self._usual = fits, usual
         self.forget()
 
     def forget(self) -> None:
@@ -236,21 +239,30 @@ class Estimates:
             here = 0.0
         elif job.progress is not None:  # by its own report; behind the tokens it has yet to begin
             here = _total(job.progress.eta_seconds,
-                          self._prefill(job.selection) if job.progress.stage == "tokenize" else 0.0)
+                          self.reading(job.selection) if job.progress.stage == "tokenize" else 0.0)
         elif not is_done:
-            here = self._prefill(job.selection)
+            here = self.reading(job.selection)
         if job.kind == "prefill":
             return here
         return _total(here, None if self._mean is None or job.run is None else self._mean * max(1, len(job.run.lanes)))
 
-    def _prefill(self, selection: Selection) -> float | None:
+    def reading(self, selection: Selection) -> float | None:
+        """Return the seconds that bringing these pages into the cache takes; None where that is not known."""
         if selection.text in self._again:
             return self._again[selection.text]
         fit = self._fits.get(selection.key)
         tokens = (sum(sum(fit.page_tokens[first - 1 : last]) for first, last in selection.ranges)
                   if fit and len(fit.page_tokens) == len(selection.document.pages)
                   else selection.chosen.characters / LETTERS_A_TOKEN)
-        return tokens / self._rate if self._rate else None
+        return self._at_rate(tokens)
+
+    def of_letters(self, count: int) -> float | None:
+        """Return the seconds that reading so many characters takes; None where that is not known."""
+        return self._at_rate(count / LETTERS_A_TOKEN)
+
+    def _at_rate(self, tokens: float) -> float | None:
+        rate = self._rate or self._usual()
+        return tokens / rate if rate else None
 
     def _writing(self, run: Run) -> float | None:
         """Return the seconds left of an answer: by earlier ones, or else until it is as long as it may be."""
@@ -276,6 +288,17 @@ def read_by(tokens: int, page_tokens: Sequence[int], ranges: Ranges) -> Ranges:
                 return merge_ranges((page, page) for page in whole)
             whole.append(page)
     return ()
+
+
+def room_for_pages(fit: DocumentFit, context: int, request: Request) -> int:
+    """Return the tokens of pages to answer from where not all fit: what is kept back for the conversation grows with
+    it, and leaves pages a quarter of their room. context: the model's, 0 where that is not known."""
+    turns, longest = request.history, min(request.sampling.max_new_tokens, USUAL_ANSWER, context // 4)
+    letters = len(request.system) + len(request.question) + sum(
+        len(turn.question) + len("" if turn.answer_token_ids else turn.answer) for turn in turns)
+    said = sum(FRAME + len(turn.answer_token_ids) for turn in turns) + 2 * letters / LETTERS_A_TOKEN  # other languages
+    left = context - FRONT - round(said) - longest if context else fit.max_tokens
+    return min(fit.max_tokens, max(left, fit.max_tokens // 4)) - SLACK
 
 
 def _total(*seconds: float | None) -> float | None:

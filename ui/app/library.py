@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import shutil
 import sqlite3
 import threading
@@ -20,7 +19,6 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass
-from itertools import islice
 from pathlib import Path
 
 from triforce_core import (
@@ -43,12 +41,13 @@ from .folders import plainly, write_private
 FILE_MISSING = "{name} cannot be read: there is no such file."
 FILE_EMPTY = "{name} is empty (0 bytes). Choose a file with content."
 PHASES = {
-    "extracting": "Extracting text", "locked": "Needs its password", "failed": "Could not be read",
+    "extracting": "Extracting text", "part": "Still being read", "locked": "Needs its password",
+    "failed": "Could not be read",
     "waiting": "Waiting for the engine", "loading": "Starting the engine",
     "tokenize": "Turning the text into tokens", "read": "Reading",
     "restore": "Reopening the saved reading", "save": "Saving the reading", "problem": "Not read",
     "tune": "Measuring this machine", "warm-up": "Preparing the engine for it", "draft": "Reading with the draft model",
-    "too_long": "Too long: choose pages", "ready": "Ready", "resting": "Saved",
+    "too_long": "Too long: choose pages", "ready": "Ready", "busy": "Read; engine busy", "resting": "Saved",
     "unsaved": "Read before", "closed": "Not read yet",
 }
 TOO_FEW = "Tick at least two documents, and at most {most}."
@@ -66,6 +65,7 @@ TEXTS_KEPT = 4  # of the documents used last, in memory
 class Entry:
     """One document of the library.
 
+    state: as of PHASES, or "new"; "part": the text of its first pages is there, that of the others comes.
     chosen: the pages to be read, as ``page_ranges`` takes them ("": all). read_with: the model that read it last.
     readings: ``Document.id`` of every choice of its pages that was read, which is how snapshots name them. parts: the
     documents that it was put together from; it has no file of its own. language: as of ``language``. suggested: as
@@ -102,6 +102,11 @@ class Entry:
         return self.kind in ("pdf", "picture")
 
     @property
+    def has_text(self) -> bool:
+        """Say whether its pages, or the first of them, can be looked into."""
+        return self.state in ("ready", "part")
+
+    @property
     def ranges(self) -> Ranges:
         """Return the pages to be read."""
         return page_ranges(self.chosen, self.pages) if self.chosen else ((1, self.pages),)
@@ -118,7 +123,7 @@ class Library:
         self._cached: list[Entry] = []
         self._cached_version = -1
         self.version = 0
-        database.write("update documents set state = 'new' where state = 'extracting'")
+        database.write("update documents set state = 'new' where state in ('extracting', 'part')")
 
     # -- entries
 
@@ -231,8 +236,8 @@ class Library:
     def restore(self, key: str) -> None:
         """Bring back one that was hidden; a text that was being taken out then has to be taken out again."""
         with self._filing:
-            self._change("update documents set deleted_at = null, state = case state when 'extracting' then 'new'"
-                         " else state end where id = ? and deleted_at is not null", key)
+            self._change("update documents set deleted_at = null, state = case when state in ('extracting', 'part')"
+                         " then 'new' else state end where id = ? and deleted_at is not null", key)
 
     def delete(self, key: str, *, hidden: bool = False) -> None:
         """Forget a document, its text and its conversations. hidden: only if it is so still."""
@@ -265,37 +270,39 @@ class Library:
                           for label, text, *recognised in content["pages"])
             chapters = tuple(Chapter(*chapter) for chapter in content.get("chapters", ()))
             return Document(content["title"], content["kind"], pages, content["reader"], tuple(content["warnings"]),
-                            chapters, content.get("language", ""), tuple(content.get("notes", ())))
+                            chapters, content.get("language", ""), tuple(content.get("notes", ())),
+                            content.get("recognised", ""))
         except (OSError, ValueError, KeyError):
             return None
 
-    def keep_text(self, entry: Entry, document: Document) -> None:
+    def keep_text(self, entry: Entry, document: Document, state: str = "ready") -> None:
         """``store`` what was read from a document's file if it ``is_here``."""
         with self._filing:
             if self.is_here(entry):
-                self.store(entry.id, document)
+                self.store(entry.id, document, state)
 
-    def store(self, key: str, document: Document) -> None:
-        """Keep what was read from the file, and mark it ready."""
+    def store(self, key: str, document: Document, state: str = "ready") -> None:
+        """Keep what was read from the file. state: "part" where more will come."""
         content = {"title": document.title, "kind": document.kind, "reader": document.reader,
                    "warnings": document.warnings, "notes": document.notes,
                    "pages": [[page.label, page.text, [astuple(word) for word in page.words]]
                              for page in document.pages],
-                   "chapters": [astuple(chapter) for chapter in document.chapters], "language": document.language}
+                   "chapters": [astuple(chapter) for chapter in document.chapters], "language": document.language,
+                   "recognised": document.recognised}
         write_private(self._folder / key / "document.json", json.dumps(content))
-        self._is_ready(key, document)
-        for entry in self.holding(key):
+        self._is_ready(key, document, state)
+        for entry in self.holding(key) if state == "ready" else ():
             self._read.pop(entry.id, None)
             whole = self._together(entry.parts)
             if whole is not None:
                 self._is_ready(entry.id, whole)
 
-    def _is_ready(self, key: str, document: Document) -> None:
+    def _is_ready(self, key: str, document: Document, state: str = "ready") -> None:
         self._remember(key, document)
         before = self.get(key)
         if before and before.pages != len(document.pages):  # other pages than those that were chosen
             self.update(key, chosen="")
-        self.update(key, state="ready", error="", title=document.title, kind=document.kind, pages=len(document.pages),
+        self.update(key, state=state, error="", title=document.title, kind=document.kind, pages=len(document.pages),
                     characters=document.characters, warnings=document.warnings, notes=document.notes,
                     words=sum(len(page.text.split()) for page in document.pages), language=language(document))
 
@@ -356,6 +363,12 @@ class Library:
                 self.update(key, readings=readings)
                 if ranges == entry.ranges:
                     self.update(key, tokens=opened.tokens, read_seconds=opened.read_seconds, read_with=model)
+
+    def reading_rate(self, model: str) -> float:
+        """Return the tokens per second of the last whole reading with this model on this machine; 0 for none."""
+        rates = ((entry.opened_at or 0.0, entry.tokens / entry.read_seconds) for entry in self.entries()
+                 if entry.read_with == model and entry.tokens and entry.read_seconds)
+        return max(rates, default=(0.0, 0.0))[1]
 
     def begins_to_be_read(self, key: str, document_id: str) -> None:
         """Note these pages (``Document.id``): a snapshot of an unfinished reading is deleted with the document too."""
@@ -418,39 +431,6 @@ class Snapshots:
         self.refresh()
 
 
-# -- languages
-
-_SAMPLE = 20_000  # words that are counted, from the middle of the document on
-_FEWEST = 50  # words that a guess needs
-_LEAST, _LEAD = 0.12, 1.5  # share of the words that must be common ones, and how far ahead of the next language
-_DIFFERENT = 6  # common words that must occur: other languages have one or two that look alike
-_COMMON = {code: frozenset(words.split()) for code, words in {
-    "en": "the of and to in is that it was for with as his he be not by but this which from had have they",
-    "de": "der die und das ist nicht den zu von mit sich auf des dem ein eine auch es als wie wird nach noch war",
-    "fr": "le la les de et des est une que dans pour qui sur pas au du il elle avec plus ce cette sont mais",
-    "es": "el la los las de y que en un una es por con para no se del al lo como más pero sus fue",
-    "it": "il lo la i gli di e che è un una per con non si del della nel alla sono anche come ma",
-    "pt": "o a os as de e que do da em um uma é por com para não se no na mais como mas foi",
-    "nl": "de het een en van ik te dat die niet zijn was op aan met voor er maar om had ook als bij naar",
-}.items()}
-
-
 def language(document: Document) -> str:
-    """Return the file's own language tag, then "~" and the guess, either of which may be missing."""
-    guess = guessed_language(document)
-    return document.language + (f"~{guess}" if guess else "")
-
-
-def guessed_language(document: Document) -> str:
-    """Return one of seven languages such as "de" by the document's commonest words, "" where that is not clear."""
-    middle = len(document.pages) // 3
-    words = (match[0].lower() for page in (*document.pages[middle:], *document.pages[:middle])
-             for match in re.finditer(r"[^\W\d_]+", page.text))
-    sample = list(islice(words, _SAMPLE))
-    if len(sample) < _FEWEST:
-        return ""
-    shares = sorted(((sum(word in common for word in sample) / len(sample), code) for code, common in _COMMON.items()),
-                    reverse=True)
-    (best, code), (second, _) = shares[:2]
-    different = len(_COMMON[code].intersection(sample))
-    return code if best >= _LEAST and best >= _LEAD * second and different >= _DIFFERENT else ""
+    """Return the file's own language tag, then "~" and the one of its words, either of which may be missing."""
+    return document.language + (f"~{document.recognised}" if document.recognised else "")

@@ -1,8 +1,7 @@
 """From a typed question to a request for the engine, with all that it follows from; and questions to begin with.
 
-Those are only such as the app has tried itself, while the engine had nothing to do: a document that was just read and
-that nobody has asked about is asked, question by question, and those that the model is sure of are kept with it.
-Whatever a person wants stops a trial at once (``Queue.try_out``).
+Those are only such as the app has tried itself, while nothing else was to be done: passages of a document that nobody
+has asked about are looked for, question by question, and those that it surely answers are kept with it.
 """
 
 from __future__ import annotations
@@ -18,24 +17,27 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 
-from triforce_core import Document, SamplingParams, SpeculationConfig, TriForceError
+from triforce_core import Document, TriForceError
 
 from .context_budget import ContextUse, taken
 from .conversations import Answer, Conversations
 from .jobs import Request, Selection
 from .library import PHASES, Entry, Library
-from .queue import CHOOSE_PAGES_ABOVE, NOT_ALL_FITS, Queue
+from .queue import Queue
 from .runs import Run, RunStore, race_lanes
 from .settings import Settings
 from .tab_view import TabView
 
 OPEN_FIRST = "Open a document first"
+ADD_OTHER = "The reason stands above. Try again there, or open another document."
 OPEN_FIRST_MORE = "Choose one in the library, or drop a file anywhere on this window."
 ONE_AT_A_TIME = "One question at a time"
 ONE_AT_A_TIME_MORE = "Wait until the one before is answered, or press Stop; then ask again."
 
 SAME_SEED_TITLE = "Expect the same words"
-SAME_SEED = "At temperature 0 a question has one answer. For another, choose the preset “Balanced” in Settings."
+SAME_SEED = "This model only quotes, and quotes the same. For another answer load a chat model under Models."
+WARMER, WARMER_TITLE = 0.7, "Asked again at temperature 0.7"
+WARMER_WHY = "At temperature 0, as in Settings, a question has one answer. The other one is kept: ‹ leads to it."
 CONTINUED = " (continued)"
 
 DOCUMENT_GONE = "This document's text is no longer in the library. Add the file again."
@@ -67,7 +69,6 @@ class Questions:
 
     def __init__(self, library: Library, conversations: Conversations, queue: Queue, runs: RunStore) -> None:
         self._library, self._conversations, self._queue, self._runs = library, conversations, queue, runs
-        queue.on_hold = self._with_other_pages
         self._lock = threading.Lock()
 
     def ask(self, view: TabView, question: str, settings: Settings) -> Run | None:
@@ -76,11 +77,9 @@ class Questions:
         entry = self._ready(view, early=True)
         if not question:
             return None
-        if (entry.id, entry.ranges) in self._queue.too_long:
-            raise Refusal(NOT_ALL_FITS, remedy=CHOOSE_PAGES_ABOVE)
         with self._one_at_a_time(view):
             self._check(self.instructions(view))
-            selection = self.selection(entry) if entry.state == "ready" else None
+            selection = self.selection(entry) if entry.has_text else None
             talk = self._conversations.get(view.conversation)
             if talk is None or talk.document != entry.id:
                 talk = self._conversations.new(entry.id, question, view.system)
@@ -98,10 +97,14 @@ class Questions:
                 return None
             self._check(self.instructions(view))
             versions = len(self._conversations.versions(old.conversation).get(answer, (answer,)))
+            same = not settings.temperature and old.state == "done"
+            model = self._queue.model
+            warmer = same and (model is None or model.instructions)
+            settings = dataclasses.replace(settings, temperature=WARMER) if warmer else settings
             run = self._put(view, entry, self.selection(entry), old.question, old.parent,
                             dataclasses.replace(settings, seed=settings.seed + versions))
-        if not settings.temperature and old.state == "done":
-            view.notice = ("info", SAME_SEED_TITLE, SAME_SEED)
+        if same:
+            view.notice = ("info", WARMER_TITLE, WARMER_WHY) if warmer else ("info", SAME_SEED_TITLE, SAME_SEED)
         return run
 
     def continue_anew(self, view: TabView, use: ContextUse | None) -> None:
@@ -176,16 +179,10 @@ class Questions:
             raise TriForceError(NO_INSTRUCTIONS, remedy=NO_INSTRUCTIONS_REMEDY)
 
     def text_is_there(self, document: str) -> None:
-        """Ask what waited for a document's text, or for other pages of it, if the text is there."""
+        """Ask what waited for a document's text, if that is there."""
         entry = self._library.get(document)
         if entry is not None and entry.state == "ready":
             self._queue.text_is_there(document, lambda: self.selection(entry))
-
-    def _with_other_pages(self, document: str) -> None:
-        """Ask what was too long, if other pages of its document have been chosen meanwhile."""
-        entry = self._library.get(document)
-        if entry is not None and (entry.id, entry.ranges) not in self._queue.too_long:
-            self.text_is_there(document)
 
     @contextlib.contextmanager
     def _one_at_a_time(self, view: TabView) -> Iterator[None]:
@@ -218,10 +215,10 @@ class Questions:
         entry = self._library.get(view.document)
         if entry is None:
             raise Refusal(OPEN_FIRST, remedy=OPEN_FIRST_MORE)
-        if entry.state != "ready" and not (early and entry.state == "extracting"):
-            raise Refusal(PHASES.get(entry.state, PHASES["closed"]), remedy=entry.error)
+        if entry.state != "ready" and not (early and entry.state in ("extracting", "part")):
+            stands_above = entry.state == "failed"  # with its reason
+            raise Refusal(PHASES.get(entry.state, PHASES["closed"]), remedy=ADD_OTHER if stands_above else entry.error)
         return entry
-
 
 STARTER_NAME = "What does it say about {name}?"
 STARTER_CHAPTER = "What is the point of the part “{chapter}”?"
@@ -229,9 +226,7 @@ STARTER_WHOLE = "What are its main points?"
 
 log = logging.getLogger(__name__)
 MOST = 4  # that are shown
-SURE = 0.65  # confidence of an answer that is worth a suggestion
-QUOTED = 3  # sentences that a summary quotes; it has no confidence
-TRIAL_TOKENS = 96  # at most
+QUOTED = 3  # passages of a summary that is worth a suggestion; nobody says how sure it is
 TICK = 0.5
 LOOKED_AT = 400_000  # characters: names that matter come early and often
 LEAST_OFTEN = 3  # times that a name comes up
@@ -257,75 +252,56 @@ class Suggestions:
         self._closing.set()
 
     def of(self, entry: Entry) -> tuple[str, ...]:
-        """Return those that were found for the chosen pages with the loaded model, the surest first."""
+        """Return those that were found for the chosen pages, the surest first."""
         kept = json.loads(entry.suggested) if entry.suggested else {}
-        return tuple(kept["questions"]) if kept.get("of") == self._name(entry) else ()
-
-    def _name(self, entry: Entry) -> list[str]:
-        return [self._queue.model.name if self._queue.model else "", entry.chosen, str(entry.characters)]
+        return tuple(kept["questions"]) if kept.get("of") == _name(entry) else ()
 
     def _watch(self) -> None:
         rested = time.monotonic()
         while not self._closing.wait(min(TICK, self.patience)):
             entry = self._next()
-            if entry is None or not self._queue.idle:
+            if entry is None or self._queue.jobs():
                 rested = time.monotonic()
             elif time.monotonic() - rested >= self.patience:
                 try:
                     self._try(entry)
-                except TriForceError as error:  # a full disk: it is a convenience
+                except TriForceError as error:  # a full disk, a process that ended: it is a convenience
                     log.debug("no suggestions: %s", type(error).__name__)
                 rested = time.monotonic()
 
     def _next(self) -> Entry | None:
-        """Return the document in the cache, if somebody looks at it and no conversation's words stand behind it."""
-        model, place = self._queue.model, self._queue.open_key
-        entry = self._library.get(place[0]) if place else None
-        if entry is None or place is None or entry.ranges != place[1] or entry.id not in self._in_front():
-            return None
-        if model is None or model.instructions or self._conversations.of(entry.id, 1):
-            return None  # a model that answers in its own words has no confidence
-        kept = json.loads(entry.suggested) if entry.suggested else {}
-        return None if kept.get("of") == self._name(entry) else entry
+        """Return a document that somebody looks at, that was not tried and has no conversations yet."""
+        for document in self._in_front():
+            entry = self._library.get(document)
+            if entry is not None and entry.state == "ready" and not self._conversations.of(document, 1):
+                kept = json.loads(entry.suggested) if entry.suggested else {}
+                if kept.get("of") != _name(entry):
+                    return entry
+        return None
 
     def _try(self, entry: Entry) -> None:
-        document, name = self._library.document(entry.id), self._name(entry)
+        document = self._library.document(entry.id)
         if document is None or len(document.pages) != entry.pages:
             return
+        chosen = Selection(entry.id, document, entry.ranges).chosen
         sure: list[tuple[float, str]] = []
-        estimates = False  # whether this model estimates its confidence
-        for question in starters(document.pick(entry.ranges)):
-            run = self._ask(Selection(entry.id, document, entry.ranges), question)
-            if run is None:
-                return  # somebody wants the engine; once more when it rests
-            end = run.accumulator.finished
-            estimates |= end is not None and end.answerable is not None
-            worth = _worth(run, digest=estimates and question == STARTER_WHOLE)
-            sure += [(worth, question)] if worth else []
+        for question in starters(chosen):
+            if self._closing.is_set() or self._queue.jobs():
+                return  # somebody asks; once more when all rests
+            found = self._queue.search.find(chosen, question)
+            if found.level == "found":
+                sure.append((found.passages[0].chance, question))
+            elif found.level is None and len(found.passages) >= QUOTED:
+                sure.append((0.0, question))
         sure.sort(key=lambda one: -one[0])
         if self._library.is_here(entry):
             self._library.update(entry.id, suggested=json.dumps(
-                {"of": name, "questions": [question for _, question in sure[:MOST]]}))
-
-    def _ask(self, selection: Selection, question: str) -> Run | None:
-        news = threading.Event()
-        run = self._queue.try_out(Request(selection, question, SamplingParams(max_new_tokens=TRIAL_TOKENS),
-                                          (("", SpeculationConfig()),)), news.set)
-        while not run.ended and not self._closing.is_set():
-            news.wait(TICK)
-            news.clear()
-        return run if run.state == "done" else None
+                {"of": _name(entry), "questions": [question for _, question in sure[:MOST]]}))
 
 
-def _worth(run: Run, digest: bool) -> float:
-    """Return how sure the answer is, 0 where not enough. digest: it is a summary, which has no confidence."""
-    end = run.accumulator.finished
-    quoted = sum(quote["closed"] for quote in run.quotes)
-    if end is None or not quoted:
-        return 0.0
-    if end.answerable is None:
-        return SURE if digest and quoted >= QUOTED else 0.0
-    return end.confidence if end.answerable and (end.confidence or 0.0) >= SURE else 0.0
+def _name(entry: Entry) -> list[str]:
+    """Return what suggestions follow from: another text or other pages have others."""
+    return ["passages", entry.chosen, str(entry.characters)]
 
 
 def starters(document: Document) -> list[str]:

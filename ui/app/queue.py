@@ -12,21 +12,21 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection
+from pathlib import Path
 
-from triforce_core import EngineConfig, EngineDiedError, TriForceError
+from triforce_core import DocumentFit, EngineConfig, EngineDiedError, TriForceError
 
 from .accumulator import Accumulator
 from .conversations import Conversations
 from .engine_holder import Engine, EngineHolder, Stopped, TooLong
-from .jobs import PAUSABLE, READING_CANCELLED, Ahead, Fate, Job, JobKind, Request, Selection, in_order
+from .jobs import PAUSABLE, READING_CANCELLED, Ahead, Fate, Job, JobKind, Request, Selection, in_order, room_for_pages
 from .library import Library, Ranges
+from .passages import fitting_pages
 from .runs import Counters, Run, RunState, RunStore, compare_lanes
 
 APP_ENDED = "The app was closed while this answer was being written. Ask again for the rest."
 
-NOT_ALL_FITS = "Not all of the document fits"
-CHOOSE_PAGES_ABOVE = "Choose the pages to read above, then ask again."
-CHOOSE_PAGES_FIRST = f"{NOT_ALL_FITS}. {CHOOSE_PAGES_ABOVE}"
+CHOOSE_PAGES_FIRST = "Not all of the document fits. Choose the pages to read, then ask again."
 
 log = logging.getLogger(__name__)
 POLL_EVERY = 2.0
@@ -35,13 +35,14 @@ POLL_EVERY = 2.0
 class Queue(EngineHolder):
     """Any thread may ask; see ``EngineHolder`` for what the page reads.
 
-    prefills: by document the job to show that reads it. problems: by document why it was not read. on_hold: called with
-    a document whose pages do not fit a question. on_poll: called every POLL_EVERY seconds."""
+    prefills: by document the job to show that reads it. problems: by document why it was not read. on_poll: called
+    every POLL_EVERY seconds."""
 
     def __init__(self, make_engine: Callable[[EngineConfig], Engine], config: EngineConfig, library: Library,
-                 conversations: Conversations, runs: RunStore, in_front: Callable[[], Collection[str]]) -> None:
-        """in_front: returns the documents that somebody looks at now."""
-        super().__init__(make_engine, config, library, conversations)
+                 conversations: Conversations, runs: RunStore, in_front: Callable[[], Collection[str]],
+                 vectors: Path) -> None:
+        """in_front: returns the documents that somebody looks at now. vectors: see ``EngineHolder``."""
+        super().__init__(make_engine, config, library, conversations, vectors)
         self._runs, self._in_front = runs, in_front
         self._news = threading.Condition()  # held by whoever looks at the queued jobs and then changes them
         self._waiting: list[Job] = []
@@ -50,7 +51,6 @@ class Queue(EngineHolder):
         self._thread = threading.Thread(target=self._work, name="queue", daemon=True)
         self.prefills: dict[str, Job] = {}
         self.problems: dict[str, str] = {}
-        self.on_hold: Callable[[str], None] = lambda document: None
         self.on_poll: Callable[[], None] = lambda: None
         self.counters = Counters()
 
@@ -68,6 +68,7 @@ class Queue(EngineHolder):
 
     def read(self, selection: Selection) -> None:
         """Put a document into the cache, instead of other pages of it that were to be read."""
+        self.search.index(selection)
         with self._news:
             self.problems.pop(selection.key, None)
             if selection.same(self._in_cache) and all(selection.same(job.selection) for job in self.jobs()):
@@ -94,15 +95,8 @@ class Queue(EngineHolder):
         """Queue a question that belongs to no conversation kept here. heard: called after every change of its run."""
         return self._add_run("race" if race else "answer", request.run(race=race, heard=heard), request)
 
-    def try_out(self, request: Request, heard: Callable[[], None]) -> Run:
-        """Queue a trial: a question that nobody asked, about what is in the cache. Whatever is asked for stops it at
-        once; it is neither shown nor counted."""
-        run = request.run(heard=heard)
-        self._put(Job("trial", run.document, request.selection, request, run))
-        return run
-
     def text_is_there(self, document: str, selection: Callable[[], Selection]) -> None:
-        """Put the questions that waited for a document's text, or for other pages of it, into line, in their order.
+        """Put the questions that waited for a document's text into line, in their order.
 
         selection: returns the pages that are chosen now."""
         for job, run in self._held(document):
@@ -117,6 +111,7 @@ class Queue(EngineHolder):
                     job.selection = chosen
                     run.about(chosen.ranges)
                     self._add(job)
+                    self._search(job)
                     self._changed()
 
     def no_text(self, document: str, why: str) -> None:
@@ -223,9 +218,17 @@ class Queue(EngineHolder):
 
     def ahead(self, waiting: Run | Job) -> Ahead | None:
         """Return what stands before a question or a reading; None where nothing does."""
-        jobs = [job for job in self.jobs() if job.kind != "trial"]
+        jobs = self.jobs()
         place = next((n for n, job in enumerate(jobs) if job is waiting or job.run is waiting), 0)
         return self._estimates.ahead(jobs[:place], self._in_cache)
+
+    def reading_seconds(self, job: Job) -> float | None:
+        """Return what reading a job's pages takes, before it has begun; None where nothing is known of it."""
+        return self._estimates.reading(job.selection) if job.selection else None
+
+    def question_seconds(self, run: Run) -> float:
+        """Return what reading a run's question takes, before it has begun; 0 where nothing is known of it."""
+        return self._estimates.of_letters(len(run.question)) or 0.0
 
     def pages_read(self, run: Run) -> Ranges:
         """Return the pages of its document that are read while a question waits for the others; () where it does not,
@@ -253,18 +256,20 @@ class Queue(EngineHolder):
         with self._news:
             self._runs.add(run)
             self._add(job)
+        self._search(job)
         self._changed()
         return run
 
-    def _add(self, job: Job) -> None:
-        """Queue what somebody wants; trials make way."""
+    def _evidence_came(self, run: Run) -> None:
+        """Keep them with the answer, also where that has ended before: it failed, or was stopped."""
         with self._news:
-            for other in self.jobs():
-                if other.kind == "trial" and other.run is not None:
-                    if self._withdraw(other):
-                        self._end(other, other.run, "stopped")
-                    else:
-                        self._cancel(other)
+            if run.conversation:
+                self._keep(run, run.state if run.ended else "running")
+        run.heard()
+        self._changed()
+
+    def _add(self, job: Job) -> None:
+        with self._news:
             self._put(job)
             self._make_way(job)
 
@@ -334,16 +339,23 @@ class Queue(EngineHolder):
             self._wait_again(job)
             return True
 
-    def _waits_for_pages(self, job: Job, run: Run) -> bool:
-        """Let a question of a conversation, whose pages do not fit, wait for others. Return False where it ends."""
+    def _asks_of_part(self, job: Job, run: Run, fit: DocumentFit) -> bool:
+        """Have a question, whose pages do not fit, answered from those on which its passages stand. Return False where
+        it was cancelled, or not one of its pages fits."""
+        selection, request = job.selection, job.request
+        if selection is None or request is None or not self._found(job, run):
+            return False
+        most = room_for_pages(fit, self.model.max_context if self.model else 0, request)
+        pages = [page for first, last in selection.ranges for page in range(first, last + 1)]
+        ranges = fitting_pages(run.passages, pages, fit.page_tokens, most)
         with self._news:
-            waits = bool(run.conversation) and not job.cancelled
-            if waits:
-                job.selection = job.progress = None
-                self._wait_again(job)
-        if waits:
-            self.on_hold(run.document)
-        return waits
+            if not ranges or ranges == selection.ranges or job.cancelled:
+                return False
+            run.narrow(ranges)
+            run.did_not_fit = True
+            job.selection, job.progress = Selection(selection.key, selection.document, ranges), None
+            self._wait_again(job)
+        return True
 
     def _wait_again(self, job: Job) -> None:
         job.fate, job.stage, job.part = Fate.GO_ON, "waiting", None
@@ -359,28 +371,23 @@ class Queue(EngineHolder):
 
     def _end(self, job: Job, run: Run, state: RunState, why: str = "") -> None:
         """Keep what came of a run, then say that it is over: the next question's history is read from what is kept."""
-        if job.kind == "trial":
-            run.state = state
-            return run.heard()
-        if job.kind == "answer" and job.selection is not None:
-            run.support = self._supported(job.selection, run.accumulator.text)
+        run.written.set()
         run.error = why or run.error if state != "done" else ""  # a stop that came too late
         if state == "stopped" and self._closing.is_set():
             state, run.error = "failed", APP_ENDED
-        try:
-            if run.conversation:
-                self._conversations.save_trace(run.id, run.accumulator.trace)
-                self._keep(run, state)
-            elif run.outcome:
-                self._conversations.save_race(run.document, run.question, run.outcome)
-        except Exception:
-            log.exception("an answer could not be kept")
-        finally:
+        with self._news:  # so that passages which come now are kept with it, and nothing is kept of it but its end
+            try:
+                if run.conversation:
+                    self._conversations.save_trace(run.id, run.accumulator.trace)
+                    self._keep(run, state)
+                elif run.outcome:
+                    self._conversations.save_race(run.document, run.question, run.outcome)
+            except Exception:
+                log.exception("an answer could not be kept")
             run.ended_at, run.state = time.time(), state
-            with self._news:
-                self.counters.add(run)
-            run.heard()
-            self._changed()
+            self.counters.add(run)
+        run.heard()
+        self._changed()
 
     # -- the one thread -----------------------------------------------------------------------------------------
 
@@ -415,9 +422,9 @@ class Queue(EngineHolder):
                 return
             state, why = "stopped", "" if run else READING_CANCELLED
         except TooLong as error:
-            if run is None or self._waits_for_pages(job, run):
-                return  # the page shows the choice, from ``fits``
-            state, why, run.fit = "failed", CHOOSE_PAGES_FIRST, error.fit
+            if run is None or self._asks_of_part(job, run, error.fit):
+                return  # the page says so, from ``fits``
+            state, why, run.fit = ("stopped", "", None) if job.cancelled else ("failed", CHOOSE_PAGES_FIRST, error.fit)
         except Exception as error:
             state, why = "failed", self._explain(error)
             if run is not None:
@@ -434,22 +441,18 @@ class Queue(EngineHolder):
         run, request, selection = job.run, job.request, job.selection
         if job.kind == "engine":
             return self._load_anew(job.config)
-        here = self._engine is not None and selection is not None and selection.same(self._in_cache)
-        if job.kind == "trial" and not here:
-            raise Stopped  # it opens nothing
         if run is not None:
-            run.state = "preparing"
+            run.state, run.taken_at = "preparing", run.taken_at or time.time()
         self._open(job)
         if run is None or request is None or selection is None:
             return
-        if job.kind == "answer":
-            self._index(selection)  # again: the process may have ended since, being idle
+        if run.race:
+            self._read_question(job, request)
         for lane in range(len(request.lanes)):
             if lane:
                 run.accumulators.append(Accumulator(run.ranges))
             self._write(job, run, request, lane)
-            if job.kind != "trial":
-                self._estimates.answered(time.time() - run.began_at)
+            self._estimates.answered(time.time() - run.began_at)
         if run.race:
             run.outcome = compare_lanes(run.accumulators, self.model, [name for name, _ in request.lanes]) | {
                 "ranges": run.ranges}

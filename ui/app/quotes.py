@@ -1,8 +1,9 @@
 """Quotations -> their places in the document, looked up by program. Pure.
 
-Both sides are compared in a normal form, in which case, white space, line breaks, hyphenation, ligatures and kinds of
-quotation marks and dashes do not count. A quotation is found where all of it stands, or else one run of at least 85 %
-of it; what is shorter than 12 characters proves nothing and is not looked up.
+Both sides are compared in a normal form, in which case, white space, line breaks (none between Han or kana), bars
+between cells, hyphenation, ligatures and kinds of quotation marks and dashes do not count. A quotation is found where
+all of it stands, or else one run of at least 85 % of it; what is shorter than 12 characters proves nothing and is not
+looked up (a Han or Hangul sign counts three).
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from math import ceil
 from triforce_core import Document
 
 LEAST = 12  # characters of a quotation that is looked up
+_SIGNS, _SYLLABLES = 3, re.compile("[\u2e80-\U0003ffff]")  # letters that one counts for: Han, kana, Hangul
+_UNSPACED = re.compile("[\u2e80-\u31ff\u3400-\u9fff\uf900-\ufaff\uff01-\uff65\U00020000-\U0003ffff]")  # Han, kana
 SHARE = 0.85  # of the quotation that must stand there as one run
 MOST = 50  # occurrences that are told apart
 KEPT_DOCUMENTS = 2  # whose finders are kept
@@ -27,13 +30,14 @@ _SAME_LENGTH = str.maketrans(dict.fromkeys("“”„‟«»‹›‘’‚‛�
                              | dict.fromkeys("‒–—―−", "-"))
 _LIGATURES = dict(zip("ﬀﬁﬂﬃﬄﬅﬆ", ("ff", "fi", "fl", "ffi", "ffl", "st", "st"), strict=True)) | {"…": "..."}
 _CHANGES = re.compile("|".join((
-    "(?P<dash>\\s*[\u2010-]+\\s*)", r"(?P<space>\s{2,}|[^\S ])",
-    "(?P<gone>[\u00ad\x02](?:[ \\t\\r]*\\n\\s*)?|[\u200b-\u200f\u2060\ufeff])", f"[{''.join(_LIGATURES)}]")))
+    "(?P<dash>\\s*[\u2010-]+\\s*)", r"(?P<space>\s+(?:\|\s+)+|\s{2,}|[^\S ])",
+    "(?P<gone>[\u00ad\x02](?:[ \\t\\r]*\\n\\s*)?|[\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff])",
+    f"[{''.join(_LIGATURES)}]")))
 _SPOT = re.compile(r"(\d{1,6}):(\d{1,9})-(\d{1,9})")
-_EDGES = " '.,;:!?-"
+_EDGES = " '.,;:!?-。、，；：！？．｡،؛؟"
 _ELLIPSIS = re.compile(r" ?[\[(]? ?(?:\. ?\. ?\.|…) ?[\])]? ?")  # where white space is a single space
 _QUOTATION = re.compile("|".join((
-    r"“([^“”]+)”", r"„([^„“”]+)[“”]", r"«([^«»]+)»", r"»([^«»]+)«", r"「([^「」]+)」",
+    r"“([^“”]+)”", r"„([^„“”]+)[“”]", r"«([^«»]+)»", r"»([^«»]+)«", r"「([^「」]+)」", r"『([^『』]+)』",
     r'(?<!\w)"(?=\S)([^"]+)(?<=\S)"(?!\w)')))
 
 
@@ -118,7 +122,7 @@ class QuoteFinder:
     def find(self, quotation: str) -> Found | None:
         """Return where a quotation stands; None where it does not."""
         wanted = normal(quotation)
-        if len(wanted) < LEAST:
+        if not says_enough(wanted):
             return None
         runs, share = self._runs(wanted)
         if runs:
@@ -139,7 +143,7 @@ class QuoteFinder:
         whole = [(at, at + size) for at in occurrences(text, wanted)]
         if whole:
             return whole, 1.0
-        need = max(LEAST, ceil(SHARE * size))
+        need = max(min(LEAST, size), ceil(SHARE * size))
         first, last = size - need, need  # the middle, which every run of that length holds
         runs: set[tuple[int, int]] = set()
         for at in occurrences(text, wanted[first:last]) if first < last else ():
@@ -156,7 +160,7 @@ class QuoteFinder:
     def _with_gaps(self, quotation: str) -> Found | None:
         """Return where a quotation with "..." stands: its parts in order, each within a page of the one before."""
         parts = [part for part in map(normal, _ELLIPSIS.split(" ".join(quotation.split()))) if part]
-        found = [self._runs(part) for part in parts if len(part) >= LEAST]
+        found = [self._runs(part) for part in parts if says_enough(part)]
         if len(parts) < 2 or not found or not all(runs for runs, _ in found):
             return None
         covered = sum((high - low) for ((low, high), *_), _ in found)
@@ -204,6 +208,11 @@ def normal(text: str) -> str:
     return Normal(unicodedata.normalize("NFC", text)).text.strip(_EDGES)
 
 
+def says_enough(words: str) -> bool:
+    """Return whether words in normal form are long enough to be looked up."""
+    return len(words) + (_SIGNS - 1) * len(_SYLLABLES.findall(words)) >= LEAST
+
+
 def quotations(text: str) -> Iterator[tuple[int, int]]:
     """Yield [start, end) of each stretch between quotation marks."""
     for match in _QUOTATION.finditer(text):
@@ -223,7 +232,7 @@ def _changed(match: re.Match[str], text: str) -> str:
         hyphen = match["dash"].rstrip() == "\u2010" and before.isalpha() and after.isalpha()
         return "" if hyphen else "-"
     if match["space"]:
-        return " "
+        return "" if _UNSPACED.match(text, match.start() - 1) and _UNSPACED.match(text, match.end()) else " "
     return "" if match["gone"] else _LIGATURES[match[0]]
 
 

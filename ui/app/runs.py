@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import zip_longest
 from typing import Any, Literal
 
-from triforce_core import ConfigError, DocumentFit, ModelInfo, SpeculationConfig, metrics
+from triforce_core import ConfigError, DocumentFit, ModelInfo, Passages, SpeculationConfig, metrics
 
 from .accumulator import Accumulator
 from .settings import Settings
@@ -27,10 +27,14 @@ class Run:
     """One answer (one lane) or one race (several) on its way.
 
     ranges: the document's pages that it is answered from. asked_about: the pages that were asked about where they are
-    more. system: instructions for it. longest: tokens that it may have. began_at: when the writing of this lane began.
-    outcome: of a race, once all lanes are in. fit: of pages that did not fit. support: of an answer in free words, its
-    sentences compared with the document (None: they are not). heard: called after every change, by the thread that
-    changes it. stop_asked: it was cancelled, and is to end."""
+    more; did_not_fit: more than fit the model, not than were read. system: instructions for it. longest: tokens that
+    it may have. taken_at: when the engine turned to it; began_at: when the writing of this lane began. outcome: of a
+    race, once all lanes are in. fit: of pages of which not one fits. support: of an answer in free words, the
+    sentences that are judged by now (None: they are not); judges: there may be more; written: no text comes any more.
+    heard: called after every change, by the thread that changes it. stop_asked: it was cancelled, and is to end.
+    passages: what the document holds for the question, pages counted in the file; search_problem: why there are none.
+    searching: the ``Selection`` in which they are looked for; searched: that has ended. spelled: the model only
+    quotes, and was given a part of them to say."""
 
     document: str
     question: str
@@ -45,15 +49,24 @@ class Run:
     error: str = ""
     accumulators: list[Accumulator] = field(default_factory=list)
     started_at: float = field(default_factory=time.time)
+    taken_at: float = 0.0
     began_at: float = 0.0
     ended_at: float = 0.0
     outcome: dict[str, Any] = field(default_factory=dict)
     fit: DocumentFit | None = None
     cause: Exception | None = None
-    support: list[dict[str, Any]] | None = None
+    support: Sequence[dict[str, Any]] | None = None
     heard: Callable[[], None] = lambda: None
     asked_about: tuple[tuple[int, int], ...] = ()
+    did_not_fit: bool = False
     stop_asked: bool = False
+    passages: Passages | None = None
+    search_problem: str = ""
+    searching: Any = None
+    spelled: bool = False
+    searched: threading.Event = field(default_factory=threading.Event)
+    written: threading.Event = field(default_factory=threading.Event)
+    judges: bool = False
 
     def __post_init__(self) -> None:
         self.accumulators.append(Accumulator(self.ranges))
@@ -86,12 +99,28 @@ class Run:
     def kept(self, model: str) -> dict[str, Any]:
         """Return everything a conversation keeps beside the text, as plain JSON. model: the one that writes it."""
         kept = self.accumulator.result() | {"first_page": self.first_page, "ranges": self.ranges, "system": self.system,
-                                            "quotes": self.quotes, "model": model, "support": self.support or []}
-        return kept | {"asked_about": self.asked_about} if self.asked_about else kept
+                                            "quotes": self.quotes, "model": model, "support": self.support or [],
+                                            "found": asdict(self.passages) if self.passages else None,
+                                            "search_problem": self.search_problem, "spelled": self.spelled,
+                                            "waited": self.waited}
+        asked = {"asked_about": self.asked_about, "did_not_fit": self.did_not_fit}
+        return kept | asked if self.asked_about else kept
+
+    @property
+    def waited(self) -> dict[str, float]:
+        """Return seconds from when it was asked: in line, until the first word, and until now; {} before the first."""
+        first = self.accumulator.figures().time_to_first_token
+        return {"line": self.taken_at - self.started_at, "first": self.began_at - self.started_at + first,
+                "last": time.time() - self.started_at} if first else {}
 
     @property
     def ended(self) -> bool:
         return self.state in ENDED
+
+    @property
+    def searches(self) -> bool:
+        """Return whether passages are being looked for."""
+        return self.searching is not None and not self.searched.is_set()
 
     @property
     def stopping(self) -> bool:
@@ -100,7 +129,9 @@ class Run:
 
     @property
     def version(self) -> tuple[Any, ...]:
-        return (self.id, self.state, self.stopping, len(self.accumulators), self.accumulator.version)
+        return (self.id, self.state, self.stopping, self.passages is not None, self.searched.is_set(),
+                len(self.support or ()), self.judges,
+                len(self.accumulators), self.accumulator.version)
 
 
 class RunStore:
@@ -162,7 +193,6 @@ class Counters:
                 self.tested[tier] += tested
                 self.accepted[tier] += accepted
 
-
 LANES = ("Plain decoding", "TriForce")
 THIRD = (("No third lane", ""), ("Without copied text", "ngram=off"),
          ("Copied text only", "ngram=straight, small_model=off, middle_cache=none"),
@@ -173,7 +203,6 @@ DIFFERS_ROUNDING = ("In {dtype} a pass over several tokens rounds a little diffe
                     "a near-tie can fall the other way. Choose 'exact' numbers in Settings for identical words.")
 DIFFERS_EXACT = ("With exact numbers this should not happen. Please report it with the document's length, the "
                  "seed and the settings.")
-
 
 FIXED = ("engine", "verifier", "quotes")  # of a third lane: without them the words could differ
 CONTEXT = 60  # characters shown on either side of the first difference
@@ -208,7 +237,8 @@ def compare_lanes(answers: Sequence[Accumulator], model: ModelInfo | None,
     """Return the lanes for the replay, each with its speed-up over the first and whether its words are the same."""
     made: list[dict[str, Any]] = [
         {"name": name, "text": answer.text, "marks": thin(answer.marks), "figures": asdict(answer.figures()),
-         "same": answer.token_ids == answers[0].token_ids, "round": round_cost(answer)}
+         "same": answer.token_ids == answers[0].token_ids, "round": round_cost(answer),
+         "variety": metrics.variety(answer.token_ids), "forced": forced(answer)}
         for name, answer in zip(names, answers, strict=True)]
     rates = [lane["figures"]["tokens_per_second"] for lane in made]
     for lane, rate in zip(made, rates, strict=True):
@@ -237,6 +267,12 @@ def round_cost(answer: Accumulator) -> dict[str, float]:
     full = sum(stages.get("verify", 0.0) for stages in spent)
     rounds = max(len(spent), 1)
     return {"verify": full / rounds, "rest": (sum(sum(stages.values()) for stages in spent) - full) / rounds}
+
+
+def forced(answer: Accumulator) -> float:
+    """Return the share of an answer's tokens that the document forced: nobody had to find them."""
+    origins = answer.figures().origins
+    return origins.get("quote", 0) / max(1, sum(origins.values()))
 
 
 def difference(plain: Accumulator, fast: Accumulator, model: ModelInfo | None) -> dict[str, Any]:

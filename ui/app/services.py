@@ -67,7 +67,7 @@ class Services:
             config = remembered(folders.model, config)
         self.models = Models(folders.model, lambda: dataclasses.replace(self.queue.config, **self._forms))
         self.queue = Queue(make_engine, self._with_settings(config), self.library, self.conversations, self.runs,
-                           self.views.documents)
+                           self.views.documents, folders.vectors)
         self.queue.on_poll = self._poll
         self.questions = Questions(self.library, self.conversations, self.queue, self.runs)
         self.snapshots = Snapshots(folders.saved_readings, config.saved_quota_bytes)
@@ -214,7 +214,9 @@ class Services:
 
     def _erase(self, entry: Entry) -> None:
         """Delete a document in the trash for good."""
+        document = self.library.document(entry.id)
         self.snapshots.delete(entry.readings)
+        self.queue.search.forget({*entry.readings, *([document.id] if document else [])})
         self.library.delete(entry.id, hidden=True)
 
     def delete_snapshots(self, document: str) -> None:
@@ -232,12 +234,12 @@ class Services:
         self.queue.cancel_prefill(document)
 
     def choosing(self, view: TabView) -> Entry | None:
-        """Return the document of which pages are being chosen, on request or because it is too long; None while
-        documents are picked: one box is open at a time."""
+        """Return the document of which pages are being chosen; None while documents are picked: one box is open at a
+        time."""
         entry = self.library.get(view.document)
         if entry is None or entry.state != "ready" or view.picking is not None:
             return None
-        return entry if view.choosing is not None or self.phase(entry) == "too_long" else None
+        return entry if view.choosing is not None else None
 
     def choose_pages(self, view: TabView, pages: str) -> None:
         """Read only these pages ("1-12, 40") from now on. Raises PageRangeError."""
@@ -276,7 +278,10 @@ class Services:
     def ask(self, view: TabView, question: str) -> Run | None:
         """Queue a question in the view's conversation, or a new one if there is none. Raises Refusal."""
         run = self.questions.ask(view, question, self.resolved_settings())
-        if run is not None and self.queue.holds(run):
+        extraction = self.extractor.extractions.get(run.document) if run is not None else None
+        if run is not None and extraction is not None and run.ranges and run.ranges[-1][1] < extraction.pages_total:
+            run.asked_about = ((1, extraction.pages_total),)  # it is answered from those that were read by now
+        if run is not None and (extraction is not None or self.queue.holds(run)):
             self.read(run.document)  # whoever only added it did not want to hear of its text
         return run
 

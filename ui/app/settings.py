@@ -31,7 +31,6 @@ SETTINGS = {  # name -> label, help
     "dtype": ("Number format", "Exact computes in float32: identical words with and without speculation, but slower."),
 }
 
-
 ENGINES = ("auto", "triforce", "autoregressive")
 DTYPES = ("auto", "float32")
 ENGINE_SETTINGS = ("mode", "dtype")  # the engine starts anew with them
@@ -57,7 +56,7 @@ class Settings:
 
     temperature: float = 0.0
     top_p: float = 1.0
-    max_new_tokens: int = 256
+    max_new_tokens: int = 1024
     seed: int = 0
     engine: str = "auto"
     gamma1: int | str = "auto"

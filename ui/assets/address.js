@@ -22,11 +22,32 @@
       || (old.get('conversation') !== null && old.get('conversation') !== fresh.get('conversation'));
   }
 
+  // Words that were typed and not asked belong to their document, and outlive a reload of the tab.
+  let about = null;  // the document whose words stand in the question line; '' before there is one
+  const line = () => document.querySelector('#question textarea');
+  const draftOf = key => `triforce-draft-${key}`;
+  function keepDraft() {
+    if (about === null || !line()) return;
+    if (line().value) sessionStorage.setItem(draftOf(about), line().value);
+    else sessionStorage.removeItem(draftOf(about));
+  }
+  function turnTo(key) {
+    if (key === about || !line()) return;
+    const words = sessionStorage.getItem(draftOf(key)) ?? (about ? '' : line().value);  // typed before a document came
+    if (about) keepDraft();
+    about = key;
+    if (line().value === words) return;
+    line().value = words;
+    line().dispatchEvent(new Event('input', { bubbles: true }));  // Gradio reads the line when it is told to
+  }
+  addEventListener('pagehide', keepDraft);
+
   function follow() {
     const told = byId('address')?.querySelector('[data-address]')?.dataset;
     if (!told || +told.asked < asked) return;  // said before it heard where the browser went
     const before = shown;
     shown = { ...told };
+    turnTo(new URLSearchParams(told.address).get('document') ?? '');
     document.title = told.title;
     if (told.address === named()) return;
     const where = `${location.pathname}${location.search}${told.address && '#'}${told.address}`;

@@ -4,12 +4,15 @@
   'use strict';
   const byId = id => document.getElementById(id);
   const shown = element => element && element.offsetParent !== null;
-  let pinned = true, shownAnswer = '';  // the chat stays at its end; the answer whose tokens were asked for
+  let pinned = 'asked', shownAnswer = '';  // what the chat stays at: the last question or its end; traced answer
+
+  // In Safari the Enter that ends a conversion comes when composing is over.
+  const composing = event => event.isComposing || event.keyCode === 229;
 
   // -- keys ---------------------------------------------------------------------------------------------------------
   document.addEventListener('keydown', event => {
     const target = event.target;
-    if (event.key === 'Enter' && !event.isComposing && target.matches?.('#question textarea, #race-question textarea')) {
+    if (event.key === 'Enter' && !composing(event) && target.matches?.('#question textarea, #race-question textarea')) {
       if (event.shiftKey) { event.stopPropagation(); return; }  // a new line, whatever Gradio makes of it
       event.preventDefault();
       event.stopPropagation();
@@ -55,7 +58,7 @@
     if (trace) shownAnswer = trace.dataset.answer;  // its colours are where the eye goes, not what stands below them
     const fold = event.target.closest('#statistics > button');
     if (fold) fold.ariaExpanded = String(fold.ariaExpanded !== 'true');
-    if (event.target.closest('#send')) pinned = true;
+    if (event.target.closest('#send')) pinned = 'asked';
     const pane = event.target.closest('[data-pane]');
     if (pane) showPane(pane.dataset.pane);
     if (event.target.closest('[data-action="open"], [data-action="conversation"], [data-action="new-conversation"], '
@@ -152,16 +155,25 @@
     setTimeout(() => { button.textContent = TF_WORDS.copy; }, 1500);
   }
 
-  // -- staying at the end of the chat, unless the person scrolled up --------------------------------------------------
+  // -- staying at the end of the chat, unless the person scrolled up: but the last question and the passages below it
+  //    are not pushed out of sight by the words that follow ---------------------------------------------------------------
   function watchChat() {
     const box = byId('chat-scroll');
     if (!box) { setTimeout(watchChat, 100); return; }
     let wide = box.clientWidth, talk = false;  // talk: something was asked; what stands there before is read from its top
+    const end = () => box.scrollHeight - box.clientHeight;
+    const asked = () => {
+      const last = [...box.querySelectorAll('.tf-question')].at(-1);
+      return Math.min(end(), last.getBoundingClientRect().top - box.getBoundingClientRect().top + box.scrollTop - 8);
+    };
+    const settle = () => { if (pinned) box.scrollTop = pinned === 'end' ? end() : asked(); };
     box.addEventListener('scroll', () => {  // a person's; what a new width does to the lines is none
-      if (talk && box.clientWidth === wide) pinned = box.scrollHeight - box.scrollTop - box.clientHeight < 80;
+      if (!talk || box.clientWidth !== wide) return;
+      const near = place => Math.abs(box.scrollTop - place) < 80;
+      pinned = near(asked()) ? 'asked' : near(end()) ? 'end' : '';
     });
-    new ResizeObserver(() => {  // the page view opened beside it: what was at the end stays there
-      if (talk && box.clientWidth !== wide && pinned) box.scrollTop = box.scrollHeight;
+    new ResizeObserver(() => {  // the page view opened beside it: what was in sight stays there
+      if (talk && box.clientWidth !== wide) settle();
       wide = box.clientWidth;
     }).observe(box);
     const grows = record => {  // what is told of a token under the mouse is no news
@@ -175,12 +187,12 @@
         if (before) box.scrollTop = 0;
         return;
       }
-      if (!before) pinned = true;
+      if (!before) pinned = 'asked';
       const answer = shownAnswer ? byId(`answer-${shownAnswer}`) : null;
       if (answer?.querySelector('.tf-by-token')) {
         shownAnswer = '';
         answer.scrollIntoView({ block: 'start' });
-      } else if (pinned && records.some(grows)) box.scrollTop = box.scrollHeight;
+      } else if (records.some(grows)) settle();
     })
       .observe(box, { childList: true, subtree: true, characterData: true });
   }

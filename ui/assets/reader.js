@@ -10,14 +10,11 @@
     return element;
   };
   const ZOOMS = [1, 1.25, 1.5, 2, 3, 4];
-  const open = { document: '', pages: 0, picture: false, page: 0, spot: '', serial: '' };
+  const open = { document: '', pages: 0, names: [], picture: false, page: 0, spot: '', serial: '' };
   let zoom = 0, asked = 0, hits = [], hit = -1, searched = '';
   const part = css => byId('page')?.querySelector(css);
-  const name = label => {  // "Moby Dick, 85" of several documents
-    const at = label.lastIndexOf(', ');
-    return at < 0 ? TF_WORDS.page.replace('{label}', label)
-      : TF_WORDS.pageOf.replace('{title}', label.slice(0, at)).replace('{label}', label.slice(at + 2));
-  };
+  const named = page => open.names[page - 1] ?? `${page}`;  // "iv (4 of 60)"
+  const numbered = typed => open.names.findIndex(one => one.startsWith(`${typed} (`)) + 1;
   const address = (page, what) => `pages/${open.document}/${page}/${what}`;
 
   // -- what Python opens ----------------------------------------------------------------------------------------------
@@ -26,9 +23,14 @@
     if (!state) return;
     const data = state.dataset;
     if (!data.page) { show(false); open.serial = ''; return; }
-    if (data.document === open.document && data.serial === open.serial) return;
+    if (data.document === open.document && data.serial === open.serial) {
+      Object.assign(open, { pages: +data.pages, names: JSON.parse(data.names) });  // more of it may have been read
+      byId('page-count').textContent = `/ ${open.pages}`;
+      return;
+    }
     if (data.document !== open.document) {
-      Object.assign(open, { document: data.document, pages: +data.pages, picture: data.picture === '1' });
+      Object.assign(open, { document: data.document, pages: +data.pages, picture: data.picture === '1',
+        names: JSON.parse(data.names) });
       forget();
     }
     open.serial = data.serial;
@@ -65,7 +67,7 @@
       if (!answer.ok) throw new Error(String(answer.status));
       data = await answer.json();
     } catch {
-      data = { label: String(page), text: '', ranges: [], broken: true };
+      data = { title: '', text: '', ranges: [], broken: true };
     }
     if (mine !== asked || document_ !== open.document) return;  // another page was asked for meanwhile
     draw(data);
@@ -83,8 +85,8 @@
 
   function draw(data) {
     const sheet = part('.tf-sheet'), box = part('.tf-sheets');
-    byId('page-label').textContent = name(data.label);
-    byId('page-label').classList.toggle('tf-long', data.label.length > 12);  // of several documents
+    byId('page-label').textContent = data.title;
+    byId('page-label').classList.toggle('tf-long', 24 * data.title.length > part('.tf-reader').clientWidth);
     sheet.className = data.pieces ? 'tf-sheet tf-set' : 'tf-sheet tf-page-text';
     sheet.style.aspectRatio = data.pieces ? `1 / ${data.ratio}` : '';
     sheet.style.width = `${100 * ZOOMS[zoom]}%`;
@@ -134,6 +136,7 @@
     picture.onerror = () => { picture.remove(); layer.classList.add('tf-alone'); };  // better plain words than none
     for (const [text, box] of data.pieces) {
       const piece = make('span', '', text);
+      piece.dir = 'auto';
       piece.style.cssText = `left:${box[0] * 100}%;top:${box[1] * 100}%;font-size:${box[3] * data.ratio * 100}cqw`;
       layer.append(piece, document.createTextNode('\n'));
     }
@@ -172,7 +175,7 @@
     if (list.hidden || list.children.length) return;
     for (let page = 1; page <= open.pages; page += 1) {
       const button = make('button', open.picture ? 'tf-thumb' : 'tf-thumb tf-thumb-text');
-      Object.assign(button, { type: 'button', title: `${page}` });
+      Object.assign(button, { type: 'button', title: named(page) });
       button.dataset.thumb = page;
       if (open.picture) {
         const picture = make('img');
@@ -181,7 +184,7 @@
         picture.onerror = () => { picture.remove(); button.classList.add('tf-thumb-text'); };  // of several, a text
         button.append(picture);
       }
-      button.append(make('span', '', page));
+      button.append(make('span', '', named(page)));
       if (page === open.page) button.setAttribute('aria-current', 'true');
       const item = make('li');
       item.append(button);
@@ -250,7 +253,7 @@
     if (event.target.matches('.tf-find')) { event.preventDefault(); find(); }
   }, true);
   document.addEventListener('keydown', event => {
-    if (event.target.id === 'page-number' && event.key === 'Enter') go(parseInt(event.target.value, 10));
+    if (event.target.id === 'page-number' && event.key === 'Enter') go(parseInt(event.target.value, 10) || numbered(event.target.value.trim()) || open.page);
     if (!event.target.classList?.contains('tf-sheets')) return;
     const keys = { ArrowRight: () => go(open.page + 1), ArrowLeft: () => go(open.page - 1), '+': () => resize(1),
       '-': () => resize(-1), Home: () => go(1), End: () => go(open.pages) };

@@ -36,7 +36,7 @@
 
   document.addEventListener('keydown', event => {
     const { key, target } = event;
-    if (event.isComposing || document.querySelector('dialog[open]')) return;
+    if (event.isComposing || event.keyCode === 229 || document.querySelector('dialog[open]')) return;
     const command = event.ctrlKey || event.metaKey;
     let done = true;
     if (command && key === 'Enter' && target.closest?.('#question')) last('#transcript [data-action=again]')?.click();

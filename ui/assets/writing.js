@@ -29,6 +29,7 @@
     const wanted = [...fresh.childNodes];
     wanted.forEach((node, at) => {
       const there = old.childNodes[at];
+      if (there?.tagName === 'DETAILS' && node.tagName === 'DETAILS') node.open = there.open;  // as the reader left it
       if (!there) old.append(node);
       else if (there.isEqualNode(node)) return;
       else if (there.nodeType === Node.TEXT_NODE && node.nodeType === Node.TEXT_NODE) {

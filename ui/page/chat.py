@@ -6,6 +6,7 @@ The exchange that is being written is drawn apart, so that its cost never grows 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -26,38 +27,43 @@ from .figures import figures_line
 from .html import COPY, DISMISS, PREPARING, STOP, STOPPED, STOPPING, button, card, esc
 from .page_choice import scope, which
 from .panel import PRIVATE, Actions, Outputs, Panel, block, noticing, pace, stop_panel
+from .passages import Side, drawn, pages_of, spelled
 
 CHAT = "Chat"
 ASK_PLACEHOLDER = "Ask about a document"
 ASK_ABOUT = "Ask about {scope}"
-ASK_LATER = "Choose the pages to read first"
-QUOTES_ONLY_HELP = "The loaded model only quotes. For summaries and free answers load a chat model under Models."
+NOT_ALL_FIT = "not all of them fit the model, and on these the passages stand."
+ASK_SO_FAR = "Ask about the first {pages}, read so far"
+ASK_PARTS = "Ask: each answer reads the pages where its passages stand"
+WHICH_STAND = "the pages where the passages stand"
+QUOTES_ONLY_HELP = ("The loaded model only spells the passages that were found. For free answers load a chat model "
+                    "under Models.")
 KEYS = "Enter asks · Shift+Enter new line · ? all keys"
 COPIED = "Copied"
 READ_SILENT = "Stop reading"
-MEANWHILE_ASK = ("You can ask now. The answer starts when everything is read, or at once from the pages read so far, "
-                 "if you choose that.")
-START_MORE = ("The answer is written from {scope}, and the strip shows which pages the model looked at. "
-              "Press Race to see the same answer with and without speculation.")
+MEANWHILE_ASK = ("You can ask now. Passages are shown at once; an answer starts when everything is read, or "
+                 "at once from the pages read so far, if you choose that.")
+START_MORE = ("Passages of {scope} are shown at once, with their pages. The model answers below them, and the strip "
+              "shows which pages it looked at. Press Race to see the same answer with and without speculation.")
 WELCOME_MORE = ("Drop a document anywhere on this window. The model reads all of it, or the pages that you choose. "
                 "Nothing leaves this machine.")
 WELCOME_REMOTE = ("Drop a document anywhere on this window. All of it, or the pages you choose, is sent to the server "
                   "with every question.")
 ENDED_BECAUSE = {"length": "Ended at the longest answer allowed (see Settings).",
-                 "context": "Ended because the context is full. Start a new conversation to make room."}
-REPEATED = ("It repeats itself, as small models do at low temperatures. A larger model does so less, and so does "
-            "the preset “Creative” in Settings.")
+                 "context": "Ended because the context is full. Start a new conversation to make room.",
+                 "loop": "Stopped when it said the same for the third time in a row. A larger model repeats itself "
+                         "less, and so does the preset “Creative” in Settings."}
 ANSWER_BROKE_OFF = "The answer broke off here"
 READ_ALOUD = "Read aloud"
-IN_CONTEXT = "In context"
-NO_PASSAGES = ("No passage found for {missing} of {count} sentences. Words were compared, not meaning: a sentence "
-               "without this mark may be wrong too.")
-ALL_PASSAGES = ("A passage with similar words was found for each of {count} sentences. That does not make them right.")
+SENTENCES_SUPPORTED = "{supported} of {count} sentences are supported by the document."
+ONE_SENTENCE = {True: "The sentence is supported by the document.", False: "The sentence is not supported."}
 VERSION_BEFORE = "Earlier version"
+QUESTION_TAKES = "reading this long question takes about {time}"
 CARRIED = "Carried over from an earlier conversation"
 
 MOST_CHAPTERS = 60
-_CIRCLE = 40  # characters that no answer writes three times without going in circles
+SCROLLS = 300  # characters of a question, which may then be higher than its bubble
+LONG_QUESTION = 5.0  # seconds of reading a question that are told before it is read
 
 
 def welcome(sample: str | None, sends_to: str = "") -> str:
@@ -76,7 +82,7 @@ def meanwhile(document: Document | None) -> str:
     items = "".join(
         f'<li class="tf-level-{chapter.level}"><button type="button" data-action="page" data-page="{chapter.first}">'
         f'<span>{esc(chapter.title)}</span><span class="tf-muted">'
-        f"{esc(fmt.cited_page(document.pages[chapter.first - 1].label))}</span></button></li>"
+        f"{esc(fmt.cited_page(document, chapter.first))}</span></button></li>"
         for chapter in [chapter for chapter in document.chapters if chapter.level <= 2][:MOST_CHAPTERS])
     return (f"{ask}<h2>What it contains</h2><p>Look into it while the model reads: a chapter opens its page.</p>"
             f"<ul>{items}</ul></div>")
@@ -90,7 +96,8 @@ def begin(scope: str, questions: Sequence[str] = ()) -> str:
 
 
 def question(text: str) -> str:
-    return f'<div class="tf-question"><div class="tf-bubble">{esc(text)}</div></div>'
+    scrolls = ' tabindex="0"' if len(text) > SCROLLS else ""  # a pasted chapter would push its answer out of sight
+    return f'<div class="tf-question"><div class="tf-bubble"{scrolls}>{esc(text)}</div></div>'
 
 
 def trace_button(answer: str, on: bool) -> str:
@@ -122,22 +129,24 @@ def ending(item: Answer) -> str:
     if item.state == "stopped" and not item.error:
         lines.append(STOPPED if item.text else "Stopped before the first word.")
     elif reason in ENDED_BECAUSE:
-        repeats = len(item.text) > _CIRCLE and item.text.count(item.text[-_CIRCLE:]) > 2
-        lines.append(f"{ENDED_BECAUSE[reason]} {REPEATED}" if repeats else ENDED_BECAUSE[reason])
+        lines.append(ENDED_BECAUSE[reason])
     words = "".join(f'<p class="tf-ended">{esc(line)}</p>' for line in lines)
     return words + card("error", ANSWER_BROKE_OFF if item.text else "No answer", item.error) if item.error else words
 
 
-def answer(item: Answer, body: str, traced: bool = False, versions: Sequence[str] = (), plain_rate: float = 0.0) -> str:
+def answer(item: Answer, body: str, traced: bool = False, versions: Sequence[str] = (), plain_rate: float = 0.0,
+           sides: Sequence[Side] = ()) -> str:
     """Return one finished exchange with its figures. body: the answer as safe HTML, token by token if ``traced``.
-    plain_rate: as in ``figures_line``."""
+    plain_rate: as in ``figures_line``; sides: as in ``passages.drawn``."""
+    found = drawn(item.result.get("found"), item.result.get("search_problem", ""), sides=sides)
     parts = [f'<div id="answer-{esc(item.id)}">', question(item.question), tools(item, versions),
-             f'<div class="tf-answer{" tf-doubtful" if item.result.get("answerable") is False else ""}">']
+             '<div class="tf-answer">', found]
     if item.text:
-        parts.append(f'<div class="{"tf-by-token" if traced else "tf-prose"}">{body}</div>')
+        words = f'<div class="{"tf-by-token" if traced else "tf-prose"}">{body}</div>'
+        given = item.result.get("spelled") and not traced
+        parts.append(spelled(item.result["found"], pages_of(sides), words) if given else words)
         if not traced:
-            parts.append(in_context(item.text, item.result.get("quotes", ())))
-            said = compared(item.result.get("support", ()))
+            said = compared(markdown.judged(item.result))
             parts.append(f'<p class="tf-ended">{esc(said)}</p>' if said else "")
     parts.append(ending(item))
     again = f'<button type="button" class="tf-copy" data-action="again" data-answer="{esc(item.id)}">Ask again</button>'
@@ -145,7 +154,8 @@ def answer(item: Answer, body: str, traced: bool = False, versions: Sequence[str
     if not figures.tokens:
         parts.append(f'<div class="tf-foot"><span class="tf-line"></span>{again}</div>')
     else:
-        parts.append(f'<div class="tf-foot">{figures_line(figures, plain_rate, item.result.get("model", ""))}'
+        line = figures_line(figures, plain_rate, item.result)
+        parts.append(f'<div class="tf-foot">{line}'
                      f'{trace_button(item.id, traced)}{again}'
                      f'<button type="button" class="tf-copy tf-aloud" data-aloud>{READ_ALOUD}</button>'
                      f'<button type="button" class="tf-copy" data-copy="answer" aria-label="{COPY}">{COPY}</button>'
@@ -154,38 +164,27 @@ def answer(item: Answer, body: str, traced: bool = False, versions: Sequence[str
 
 
 def compared(support: Sequence[Mapping[str, Any]]) -> str:
-    """Return for how many sentences no passage of the document was found; "" where none was compared."""
-    missing = sum(not one["found"] for one in support)
-    words = NO_PASSAGES if missing else ALL_PASSAGES
-    return words.format(missing=missing, count=len(support)) if support else ""
+    """Return how many of the sentences that were judged are supported; "" where none was."""
+    supported = sum(one["verdict"] == "supported" for one in support)
+    if len(support) == 1:
+        return ONE_SENTENCE[bool(supported)]
+    return SENTENCES_SUPPORTED.format(supported=supported, count=len(support)) if support else ""
 
 
 def from_pages(result: Mapping[str, Any]) -> str:
-    """Return from which pages an answer was written while the rest was being read."""
-    return (f"Answered from {which(result['ranges'])} of {which(result['asked_about'])}: "
-            "the rest was still being read.")
-
-
-def in_context(text: str, quotes: Sequence[Mapping[str, Any]]) -> str:
-    """Return the lines that introduce the quoted items and rows, and each quotation between the sentences around it,
-    folded away; "" where there are neither."""
-    closed = [quote for quote in quotes if quote["closed"]]
-    inside = [quote for quote in closed if quote.get("before") or quote.get("after")]
-    leads = dict.fromkeys(lead for quote in closed if (lead := quote.get("lead_in", "")))
-    shown = "".join(f'<p class="tf-lead-in">{esc(f"Under: {lead}")}</p>' for lead in leads)
-    parts = "".join(f'<p>{esc(quote.get("before", ""))} <b>{esc(text[quote["start"] : quote["end"]])}</b> '
-                    f'{esc(quote.get("after", ""))}</p>' for quote in inside)
-    return shown + (f'<details class="tf-context"><summary>{IN_CONTEXT}</summary>{parts}</details>' if parts else "")
+    """Return from which pages an answer was written, and why not from all that were asked about."""
+    why = NOT_ALL_FIT if result.get("did_not_fit") else "the rest was still being read."
+    return f"Answered from {which(result['ranges'])} of {which(result['asked_about'])}: {why}"
 
 
 def transcript(answers: Sequence[Answer], body: Callable[[Answer], str], traced: str | None = None,
                versions: Mapping[str, Sequence[str]] | None = None,
-               plain_rate: Callable[[Answer], float] = lambda item: 0.0) -> str:
+               plain_rate: Callable[[Answer], float] = lambda item: 0.0, sides: Sequence[Side] = ()) -> str:
     """Return all finished exchanges of a conversation. body: an answer as safe HTML. traced: id of the answer shown
     token by token. versions: as ``Conversations.versions`` gives them."""
     carried = f'<p class="tf-ended">{CARRIED}</p>' if answers and answers[0].result.get("carried") else ""
     return carried + "".join(
-        answer(item, body(item), item.id == traced, (versions or {}).get(item.id, ()), plain_rate(item))
+        answer(item, body(item), item.id == traced, (versions or {}).get(item.id, ()), plain_rate(item), sides)
         for item in answers if item.state != "running")
 
 
@@ -195,40 +194,45 @@ def live(run: Run, by_token: bool, inside: str) -> str:
             f'data-tokens="{int(by_token)}">{inside}</div>')
 
 
-def state_line(run: Run, wait: str) -> str:
-    """Return what a run does now, as one line. wait: what it waits for, while it is queued or prepared."""
+def state_line(run: Run, wait: str, pages: int) -> str:
+    """Return what a run does now, as one line. wait: what it waits for, while it is queued or prepared. pages: of the
+    document."""
     if run.stopping:
         return STOPPING
     if run.state in ("queued", "preparing"):
         return wait or ("Queued: next" if run.state == "queued" else PREPARING)
     if not run.accumulator.text:
         read = run.accumulator.prefill  # a conversation that was left is read again behind the document
-        left = fmt.left(read.eta_seconds) if read is not None and (read.eta_seconds or 0) >= 1 else ""
+        left = fmt.left(read.eta_seconds) if read is not None and (read.eta_seconds or 0) >= 1 else wait
         return " · ".join(filter(None, ("Reading the question", left)))
     figures = run.accumulator.figures()
     rate = fmt.rate(figures.tokens_per_second) if figures.tokens_per_second else "–"  # one round has none
-    return f"{rate} tok/s · {figures.tokens} tokens{quoting(run.quotes)}"
+    doing, waited = "Spelling: " if run.spelled else "", run.waited
+    first = f" · first word after {fmt.seconds(waited['first'])}" if waited else ""
+    return f"{doing}{rate} tok/s · {figures.tokens} tokens{first}{quoting(run.quotes, pages)}"
 
 
-def quoting(quotes: Sequence[Mapping[str, Any]]) -> str:
+def quoting(quotes: Sequence[Mapping[str, Any]], pages: int) -> str:
     """Return the page of a quotation that is being written, once a single place in the document is left for it."""
     last = quotes[-1] if quotes else None
     places = last["occurrences"][0]["places"] if last and not last["closed"] and last["occurrences"] else ()
-    return f" · quoting p. {places[0]['label']}" if places else ""
+    return f" · quoting {fmt.cited(places[:1], pages)}" if places else ""
 
 
 def writing(run: Run, body: Callable[[], str], wait: str = "", by_token: bool = False, moves: bool = True,
-            offer: str = "") -> str:
+            offer: str = "", found: Mapping[str, Any] | None = None, pages: int = 0) -> str:
     """Return the text so far and one line of state. body: the text as safe HTML; by_token: who wrote each token
-    instead. moves: whether a sign of life does. offer: a button behind the line."""
+    instead. moves: whether a sign of life does. offer: a button behind the line. found: passages that are spelled.
+    pages: of the document."""
     text = ""
     if run.accumulator.text:
         words = (f'<div class="tf-tokens">{provenance.tokens(run.accumulator.trace, run.accumulator.text)}</div>'
                  if by_token else body())
         text = f'<div class="tf-prose tf-streaming">{words}</div>'
+        text = spelled(found, pages, text) if found and not by_token else text
     trace = trace_button(run.id, by_token) if text else ""
     return (f'{text}<p class="tf-state"><span class="tf-dots{"" if moves else " tf-still"}" aria-hidden="true">'
-            f"<i></i><i></i><i></i></span><span>{esc(state_line(run, wait))}</span>{offer}{trace}</p>")
+            f"<i></i><i></i><i></i></span><span>{esc(state_line(run, wait, pages))}</span>{offer}{trace}</p>")
 
 
 def inside(services: Services, run: Run, by_token: bool) -> str:
@@ -236,8 +240,24 @@ def inside(services: Services, run: Run, by_token: bool) -> str:
     text, document = run.accumulator.text, services.library.document(run.document)
     pages = services.queue.pages_read(run)
     offer = button(f"Answer now from {which(pages)}", "answer-now", css="tf-quiet", run=run.id) if pages else ""
-    return writing(run, lambda: markdown.live(text, document, run.quotes), wait(services, run), by_token,
-                   pace(services.queue, services.runs).moves, offer)
+    found = asdict(run.passages) if run.passages else None
+    known = sides(services, run.document)
+    above = drawn(found, run.search_problem, searched=not run.searches, sides=known)
+
+    def body() -> str:
+        return markdown.live(text, document, run.quotes, run.support or ())
+
+    return above + writing(run, body, wait(services, run), by_token, pace(services.queue, services.runs).moves, offer,
+                           found if run.spelled else None, pages_of(known))
+
+
+def sides(services: Services, document: str | None) -> list[Side]:
+    """Return the documents that one consists of, or itself; [] where it is gone."""
+    entry, first, found = services.library.get(document), 1, list[Side]()
+    for part in services.library.parts(entry) if entry is not None else ():
+        found.append(Side(part.title or part.name, first, first + part.pages - 1))
+        first += part.pages
+    return found
 
 
 def wait(services: Services, run: Run) -> str:
@@ -246,12 +266,14 @@ def wait(services: Services, run: Run) -> str:
         prefill = services.queue.prefills.get(run.document)
         line, _, figures = prefill_line(prefill, services.queue.load_progress) if prefill else ("", 0.0, "")
         return f"{line} · {figures}" if figures else line
+    seconds = services.queue.question_seconds(run)
     if run.state != "queued":
-        return ""
+        return fmt.left(seconds) if seconds >= LONG_QUESTION else ""
     if services.queue.holds(run):
         extraction = services.extractor.extractions.get(run.document)
-        return fmt.text_line(extraction) if extraction else fmt.FOR_PAGES
-    return fmt.wait_line(services.queue.ahead(run))
+        return fmt.text_line(extraction) if extraction else ""
+    takes = QUESTION_TAKES.format(time=fmt.seconds(seconds)) if seconds >= LONG_QUESTION else ""
+    return " · ".join(filter(None, (fmt.wait_line(services.queue.ahead(run)), takes)))
 
 
 def build(services: Services, tabs: Tabs) -> tuple[Outputs, gr.Button]:
@@ -306,7 +328,9 @@ def asked_about(services: Services, view: TabView) -> str:
     entry = services.library.get(view.document)
     if entry is None:
         return ASK_PLACEHOLDER
-    return ASK_LATER if services.phase(entry) == "too_long" else ASK_ABOUT.format(scope=scope(entry))
+    if entry.state == "part":
+        return ASK_SO_FAR.format(pages=fmt.pages(entry.pages))
+    return ASK_PARTS if services.phase(entry) == "too_long" else ASK_ABOUT.format(scope=scope(entry))
 
 
 def panels(services: Services) -> list[Panel]:
@@ -314,7 +338,7 @@ def panels(services: Services) -> list[Panel]:
 
     def askable(view: TabView) -> bool:
         entry = services.library.get(view.document)
-        return entry is not None and services.phase(entry) in ("ready", "resting", "unsaved")
+        return entry is not None and services.phase(entry) in ("ready", "resting", "unsaved", "too_long")
 
     def draw_transcript(view: TabView) -> str:
         if view.document is None:
@@ -325,22 +349,24 @@ def panels(services: Services) -> list[Panel]:
         document = services.library.document(view.document)
         if not answers:
             entry = services.library.get(view.document)
-            if entry is None or not askable(view):
-                if entry is None or services.phase(entry) == "too_long":
-                    return ""
+            if entry is None:
+                return ""
+            if not askable(view):
                 return meanwhile(document) if document or entry.state == "extracting" else ""
-            return begin(scope(entry), services.suggestions.of(entry))
+            asked = WHICH_STAND if services.phase(entry) == "too_long" else scope(entry)
+            return begin(asked, services.suggestions.of(entry))
 
         def body(answer: Answer) -> str:
             if answer.id != view.traced:
                 return citations.render(answer.text, document, view.document or "",
-                                        answer.result.get("quotes", ()), answer.result.get("support", ()))
+                                        answer.result.get("quotes", ()), markdown.judged(answer.result))
             kept = conversations.trace(answer.id) or Trace()
             return provenance.drawn(kept, answer.text, answer.result.get("first_page", 1), document)
 
         versions, raced = conversations.versions(view.conversation or ""), conversations.race(view.document)
         return transcript(answers, body, view.traced, versions,
-                          lambda answer: plain_rate(raced, answer.question, answer.result))
+                          lambda answer: plain_rate(raced, answer.question, answer.result),
+                          sides(services, view.document))
 
     def text_state(view: TabView) -> object:
         entry = services.library.get(view.document)
@@ -387,7 +413,7 @@ def _live_panels(services: Services) -> list[Panel]:
 
     def draw_keys(view: TabView) -> str:
         """Say what the model cannot do where a question is written."""
-        words, more = ("Only quotes sentences · ? all keys", QUOTES_ONLY_HELP) if quotes_only(view) else (KEYS, "")
+        words, more = ("Finds passages · ? all keys", QUOTES_ONLY_HELP) if quotes_only(view) else (KEYS, "")
         return f'<span class="tf-keys" title="{more}">{words}</span>'
 
     def draw_editing(view: TabView) -> str:

@@ -31,6 +31,7 @@ READING_TUNE = "Measuring how fast this machine is (only once)"
 READING_WARM = "Preparing the engine for this document"
 CANCELLING = "Cancelling…"
 READ_NOW = "Read now"
+SO_FAR = "Pages 1–{done} of {total} are read so far: ask about them now, or about all of them later."
 RESTING = "Saved; reopens when you ask."
 PASSWORD_TITLE = "This file is protected"
 PASSWORD_HELP = "Enter its password. It is used once to extract the text and is not saved."
@@ -43,17 +44,26 @@ SILENT = "The engine has not answered for {seconds} s. If it stays so for {limit
 READING_UNSAVED_TITLE = "This reading is not saved"
 READING_DAMAGED = "The saved reading was damaged: it was removed, and the document was read again."
 
+TOO_LONG = ("Longer than this model reads at once: each answer reads the pages on which its passages stand, as many as "
+            "fit, and names them.")
+CHOOSE = "Choose pages yourself"
+TAKES = "reading it takes about {time} here"
+WORTH_SAYING = 2.0  # seconds of reading
 
-def prefill_line(prefill: Job, load: LoadProgress | None, wait: str = "") -> tuple[str, float, str]:
-    """Return what a prefill does, how far it is (0 to 1), and its figures. wait: what it waits for."""
+
+def prefill_line(prefill: Job, load: LoadProgress | None, wait: str = "",
+                 takes: float | None = None) -> tuple[str, float, str]:
+    """Return what a prefill does, how far it is (0 to 1), and its figures. wait: what it waits for. takes: seconds of
+    reading, by earlier ones."""
     progress = prefill.progress
+    ahead = TAKES.format(time=fmt.seconds(takes)) if takes is not None and takes >= WORTH_SAYING else ""
     if prefill.stage == "waiting":
-        return wait or "Queued: the engine is busy", 0.0, ""
+        return wait or "Queued: the engine is busy", 0.0, ahead
     if prefill.stage == "loading":
         text = f"Starting the engine: {load.stage}" if load else "Starting the engine"
-        return text, (load.fraction or 0.0) if load else 0.0, ""
+        return text, (load.fraction or 0.0) if load else 0.0, ahead
     if progress is None:
-        return PHASES[prefill.stage], 0.0, ""
+        return PHASES[prefill.stage], 0.0, ahead
     fraction = progress.tokens_done / max(1, progress.tokens_total)
     if progress.stage == "save":
         return "Saving the reading for next time", fraction, ""
@@ -105,10 +115,11 @@ def means(stored: str, model: ModelInfo | None) -> str:
 def head(entry: Entry | None, phase: str, *, extraction: Extraction | None = None, prefill: Job | None = None,
          load: LoadProgress | None = None, opened: DocumentOpened | None = None, problem: str = "",
          weighing: Weighing | None = None, wait: str = "", language: str = "",
-         readings: Sequence[Sequence[str]] = ()) -> str:
+         readings: Sequence[Sequence[str]] = (), takes: float | None = None) -> str:
     """Return the open document's name, and one line (or bar, or card) about where it stands. weighing: what each of
     several documents takes that are read together. wait: what its prefill waits for. language: what that of the
-    document means for the model. readings: of a text whose encoding is to be chosen."""
+    document means for the model. readings: of a text whose encoding is to be chosen. takes: seconds of
+    reading it, before that has begun."""
     if entry is None:
         return ""
     more = ""
@@ -120,7 +131,10 @@ def head(entry: Entry | None, phase: str, *, extraction: Extraction | None = Non
         if extraction is not None and extraction.pages_total:
             text += f": page {extraction.pages_done} of {extraction.pages_total}"
             done = extraction.pages_done / extraction.pages_total
-        body = progress_bar(text, done, "", False)
+        left = extraction.seconds_left if extraction is not None else None
+        body = progress_bar(text, done, fmt.left(left) if left and left >= fmt.LEAST_LEFT else "", False)
+        if entry.state == "part" and extraction is not None:
+            body += f'<p class="tf-muted">{esc(SO_FAR.format(done=entry.pages, total=extraction.pages_total))}</p>'
     elif phase == "failed" and readings:
         choices = "".join(f"<p>{button(name, 'encoding', encoding=codec)} {esc(line)}</p>"
                           for codec, name, line in readings)
@@ -128,7 +142,7 @@ def head(entry: Entry | None, phase: str, *, extraction: Extraction | None = Non
     elif phase == "failed":
         body = card("error", PHASES["failed"], entry.error, action=button("Try again", "read", css="tf-quiet"))
     elif prefill is not None:
-        body = progress_bar(*prefill_line(prefill, load, wait), prefill.cancelled)
+        body = progress_bar(*prefill_line(prefill, load, wait, takes), prefill.cancelled)
     elif phase == "problem":
         body = card("warn", PHASES["problem"], problem, action=button(READ_NOW, "read"))
     else:
@@ -152,6 +166,8 @@ def _at_rest(entry: Entry, phase: str, opened: DocumentOpened | None) -> str:
                          f"Reading the document again will take as long as this time. {opened.unsaved}")
         return body
     again = f"Not in memory now. Read again when you ask, in about {fmt.seconds(entry.read_seconds or 0.0)}."
+    if phase == "too_long":
+        return f'<p class="tf-muted tf-fact">{esc(TOO_LONG)} {button(CHOOSE, "choose-pages", css="tf-quiet")}</p>'
     words = {"resting": RESTING, "unsaved": again, "closed": "Not read yet."}.get(phase)
     read = button(READ_NOW, "read", css="tf-quiet")
     return f'<p class="tf-muted tf-fact">{esc(words)} {read}</p>' if words else ""
@@ -207,6 +223,7 @@ def panels(services: Services) -> list[Panel]:
         prefill = queue.prefills.get(document)
         wait = fmt.wait_line(queue.ahead(prefill)) if prefill and prefill.stage == "waiting" else ""
         return head(entry, now, extraction=extractor.extractions.get(document), prefill=prefill, wait=wait,
+                    takes=queue.reading_seconds(prefill) if prefill else None,
                     load=queue.load_progress, opened=queue.opened.get(document),
                     language=means(entry.language, queue.model) if entry else "",
                     problem=queue.problems.get(document, ""), readings=extractor.readings.get(document, ()),

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from triforce_core import LEVELS
+
 from ..app.accumulator import figures_of
 from ..app.conversations import Answer, Conversation
 from ..app.services import Services
@@ -21,7 +23,8 @@ from . import formatting as fmt
 from . import markdown
 from .chat import compared, from_pages
 from .html import APP, STOPPED, esc
-from .markdown import NO_PASSAGE, QUOTE_MORE
+from .markdown import BY_OCR, CONTRADICTED, NOT_SUPPORTED, more_places
+from .passages import spelled_from
 
 EXPORTED_INSTRUCTIONS = "Instructions:"
 
@@ -43,11 +46,12 @@ blockquote { margin: 0 0 1rem; padding-left: 1rem; border-left: 3px solid rgb(12
 
 @dataclass(frozen=True)
 class Talk:
-    """A conversation to export. document: its title; every: answers of all branches; versions: as
-    ``Conversations.versions`` gives them."""
+    """A conversation to export. document, pages: its title, and how many it has; every: answers of all branches;
+    versions: as ``Conversations.versions`` gives them."""
 
     conversation: Conversation
     document: str
+    pages: int
     shown: Sequence[Answer]
     every: Sequence[Answer]
     versions: dict[str, tuple[str, ...]]
@@ -66,8 +70,8 @@ def exported(services: Services, conversation: str | None, kind: str) -> tuple[s
     entry = services.library.get(talk.document) if talk else None
     if talk is None or entry is None or kind not in KINDS:
         return None
-    name, content = export(Talk(talk, entry.title or entry.name, known.answers(talk.id), known.every_answer(talk.id),
-                                known.versions(talk.id)), kind)
+    name, content = export(Talk(talk, entry.title or entry.name, entry.pages, known.answers(talk.id),
+                                known.every_answer(talk.id), known.versions(talk.id)), kind)
     return name, KINDS[kind], content
 
 
@@ -76,7 +80,7 @@ def to_markdown(talk: Talk) -> str:
     system = " ".join(talk.conversation.system.split())
     parts = [f"# {title}", _about(talk), system and f"*{EXPORTED_INSTRUCTIONS} {system}*"]
     for answer in talk.shown:
-        parts += [f"## {' '.join(answer.question.split())}", answer.text.strip()]
+        parts += [f"## {' '.join(answer.question.split())}", *_passages(answer, talk.pages), answer.text.strip()]
         parts += [f"*{line}*" for line in _notes(answer, talk)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -94,8 +98,8 @@ def to_json(talk: Talk) -> str:
             "pages_read": answer.result.get("ranges", []),
             "pages_asked_about": answer.result.get("asked_about") or answer.result.get("ranges", []),
             "first_page": answer.result.get("first_page", 1), "quotes": answer.result.get("quotes", []),
-            "support": answer.result.get("support", []),
-            "confidence": answer.result.get("confidence"), "answerable": answer.result.get("answerable")}
+            "support": answer.result.get("support", []), "passages": answer.result.get("found"),
+            "spelled": answer.result.get("spelled", False)}
             for answer in talk.every],
     }, ensure_ascii=False, indent=1)
 
@@ -107,7 +111,8 @@ def to_html(talk: Talk) -> str:
         parts.append(f'<p class="about">{EXPORTED_INSTRUCTIONS} {esc(talk.conversation.system)}</p>')
     for answer in talk.shown:
         notes = "".join(f'<p class="note">{esc(line)}</p>' for line in _notes(answer, talk))
-        parts.append(f'<section><div class="question">{esc(answer.question)}</div>'
+        found = markdown.render("\n\n".join(_passages(answer, talk.pages)))
+        parts.append(f'<section><div class="question">{esc(answer.question)}</div>{found}'
                      f"{markdown.render(answer.text)}{notes}</section>")
     return ('<!doctype html><html><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -121,11 +126,36 @@ def _about(talk: Talk) -> str:
     return f"About “{' '.join(talk.document.split())}”, started {day}, exported from {APP}."
 
 
+def _passages(answer: Answer, pages: int) -> list[str]:
+    """Return the passages of an answer as paragraphs of Markdown: how sure they are, then each with its pages, the
+    answering words in bold; and where the text below them comes from. pages: of the document."""
+    found = answer.result.get("found")
+    if not found:
+        return []
+    parts = [f"**{LEVELS[found['level']]}**" if found["level"] else "", _literal(found["words"])]
+    for one in found["passages"]:
+        head = _literal(" › ".join([fmt.cited(one["places"], pages), *one["path"]]))
+        words, at = "", 0
+        for low, high in one["marks"]:
+            words += f"{_literal(one['text'][at:low])}**{_literal(one['text'][low:high])}**"
+            at = high
+        lines = f"{words}{_literal(one['text'][at:])}".split("\n")
+        parts.append("> " + "  \n> ".join([head, *filter(None, [_literal(one["lead_in"])]), *lines]))
+    if answer.text and answer.result.get("spelled"):
+        parts.append(f"*{spelled_from(found, pages)}*" if found["passages"] else "")
+    return [part for part in parts if part]
+
+
+def _literal(text: str) -> str:
+    """Return a text of the document so that Markdown shows it as it stands."""
+    return re.sub(r"([\\`*_{}\[\]<>()#+!|~-])", r"\\\1", text)
+
+
 def _notes(answer: Answer, talk: Talk) -> list[str]:
     """Return where its quotations stand, how the answer ended, and that there are others in its place."""
-    notes = [_quotation(answer.text, quote) for quote in answer.result.get("quotes", ()) if quote["closed"]]
-    support = answer.result.get("support", ())
-    notes += [f"{_beginning(answer.text, one)} {NO_PASSAGE}" for one in support if not one["found"]]
+    notes = [_quotation(answer.text, quote, talk.pages) for quote in answer.result.get("quotes", ()) if quote["closed"]]
+    support = markdown.judged(answer.result)
+    notes += [f"{_beginning(answer.text, one)} {_verdict(one, talk.pages)}" for one in support]
     notes += [compared(support)] if support else []
     if answer.result.get("asked_about"):
         notes.append(from_pages(answer.result))
@@ -143,12 +173,21 @@ def _notes(answer: Answer, talk: Talk) -> list[str]:
     return notes
 
 
-def _quotation(text: str, quote: Mapping[str, Any]) -> str:
+def _verdict(sentence: Mapping[str, Any], pages: int) -> str:
+    """Return the page that supports a sentence or says otherwise, or that there is none."""
+    if sentence["verdict"] == "not found":
+        return NOT_SUPPORTED
+    page = fmt.cited(sentence["places"], pages)
+    return page if sentence["verdict"] == "supported" else f"{CONTRADICTED}: {page}"
+
+
+def _quotation(text: str, quote: Mapping[str, Any], pages: int) -> str:
     """Return the beginning of a quotation and the pages on which it stands, as decoding reported them."""
-    labels = dict.fromkeys(fmt.cited_page(place["label"]) for occurrence in quote["occurrences"]
+    labels = dict.fromkeys(fmt.cited([place], pages) + f" ({BY_OCR})" * place.get("ocr", False)
+                           for occurrence in quote["occurrences"]
                            for place in occurrence["places"])
     more = quote["count"] - len(quote["occurrences"])
-    listed = [*labels, *([QUOTE_MORE.format(more=more)] if more else [])]
+    listed = [*labels, *([more_places(more)] if more else [])]
     return f"{_beginning(text, quote)} {', '.join(listed)}"
 
 

@@ -24,6 +24,10 @@ THIS_ANSWER = "This answer"
 LAST_ANSWER = "Last answer"
 RATE = "tok/s"
 FIRST_TOKEN = "first token"
+WAITED = "first word {first}, last {last}"
+WAITED_FOR = ("in line", "reading", "writing")
+LEAST_PART = 0.05  # seconds that are told of it
+WORTH_PARTS = 1.0  # seconds before the first word, of which it is worth saying what they went to
 PER_PASS_SHORT = "per full pass"
 PER_PASS_HELP = "How many tokens one pass of the full model over the whole document settles. Plain decoding: 1."
 STREAMED_HELP = "The model's cache is larger than the GPU's memory: each full pass streams it there from host memory."
@@ -122,19 +126,32 @@ def note(words: str, help_text: str) -> str:
     return f'<p class="tf-note" title="{esc(help_text)}">{esc(words)}</p>'
 
 
-def figures_line(figures: Figures, plain: float = 0.0, model: str = "") -> str:
-    """Return the permanent line below an answer: its speed, and how soon it began; the rest behind a click.
+def waits(waited: Mapping[str, float]) -> str:
+    """Return how long a person waited for an answer's first and last word, and for what. waited: see ``Run.waited``."""
+    line, first, last = waited["line"], waited["first"], waited["last"]
+    spent = zip(WAITED_FOR, (line, first - line, last - first), strict=True)
+    parts = ", ".join(f"{fmt.seconds(one)} {what}" for what, one in spent if one >= LEAST_PART)
+    whole = WAITED.format(first=fmt.seconds(first), last=fmt.seconds(last))
+    return f"{whole} ({parts})" if first >= WORTH_PARTS else whole
 
-    plain: tokens per second of plain decoding on the same question; 0: nobody measured."""
-    rate, first = figures.tokens_per_second, f"{FIRST_TOKEN} {fmt.seconds(figures.time_to_first_token)}"
-    quiet = [(first, "From pressing Enter to the first word.")]
+
+def figures_line(figures: Figures, plain: float = 0.0, result: Mapping[str, Any] | None = None) -> str:
+    """Return the permanent line below an answer: how long it took, and its speed; the rest behind a click.
+
+    plain: tokens per second of plain decoding on the same question; 0: nobody measured. result: what is kept of it,
+    as ``Run.kept`` says; None of a lane, for which nobody waited."""
+    result, rate = result or {}, figures.tokens_per_second
+    waited, model = result.get("waited"), result.get("model", "")
+    said = waits(waited) if waited else f"{FIRST_TOKEN} {fmt.seconds(figures.time_to_first_token)}"
+    quiet = [(said, "Counted from pressing Ask." if waited else "From the question to the first word.")]
     if rate and plain:
         measured = f"Plain decoding wrote {fmt.rate(plain)} tok/s when this question was raced on the same pages."
-        quiet.insert(0, (f"{rate / plain:.1f}× plain", measured))
+        quiet.insert(bool(waited), (f"{rate / plain:.1f}× plain", measured))
     if rate:
-        quiet.insert(0, (f"{fmt.rate(rate)} {RATE}",
+        quiet.insert(bool(waited), (f"{'spelling: ' if result.get('spelled') else ''}{fmt.rate(rate)} {RATE}",
                          "Tokens per second after the first one; reading the question is not counted."))
-    row = ", ".join(f'<span class="tf-nowrap" title="{why}">{what}</span>' for what, why in quiet)
+    row = ", ".join(f'<span{"" if what.endswith(")") else " class=tf-nowrap"} title="{why}">{what}</span>'
+                    for what, why in quiet)  # a wait with its parts may be longer than a line
     items = [f'<span title="{PER_PASS_HELP}"><b>{figures.tokens_per_full_pass:.2f}</b> {PER_PASS_SHORT}</span>'
              if figures.full_passes else "",
              f"<b>{fmt.count(figures.tokens)}</b> tokens", esc(f"Model: {model}") if model else ""]

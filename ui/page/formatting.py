@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from triforce_core import Document, metrics
+
 from ..app.extraction import Extraction
 from ..app.jobs import Ahead
 
 LANGUAGES = {"en": "English", "de": "German", "fr": "French", "es": "Spanish", "it": "Italian", "pt": "Portuguese",
              "nl": "Dutch", "pl": "Polish", "sv": "Swedish", "da": "Danish", "no": "Norwegian", "nb": "Norwegian",
-             "fi": "Finnish", "cs": "Czech", "hu": "Hungarian", "ro": "Romanian", "tr": "Turkish", "el": "Greek",
-             "ru": "Russian", "uk": "Ukrainian", "la": "Latin", "ar": "Arabic", "he": "Hebrew", "hi": "Hindi",
-             "zh": "Chinese", "ja": "Japanese", "ko": "Korean"}
-FOR_PAGES = "Waiting until you choose pages above"
+             "nn": "Norwegian", "fi": "Finnish", "cs": "Czech", "hu": "Hungarian", "ro": "Romanian", "tr": "Turkish",
+             "el": "Greek", "ru": "Russian", "uk": "Ukrainian", "la": "Latin", "ar": "Arabic", "he": "Hebrew",
+             "hi": "Hindi", "zh": "Chinese", "ja": "Japanese", "ko": "Korean", "af": "Afrikaans", "az": "Azerbaijani",
+             "be": "Belarusian", "bg": "Bulgarian", "bn": "Bengali", "ca": "Catalan", "cy": "Welsh", "eo": "Esperanto",
+             "et": "Estonian", "eu": "Basque", "fa": "Persian", "ga": "Irish", "gd": "Scottish Gaelic",
+             "gl": "Galician", "gu": "Gujarati", "hr": "Croatian", "hy": "Armenian", "id": "Indonesian",
+             "is": "Icelandic", "ka": "Georgian", "kk": "Kazakh", "km": "Khmer", "kn": "Kannada", "ky": "Kyrgyz",
+             "lb": "Luxembourgish", "lt": "Lithuanian", "lv": "Latvian", "mk": "Macedonian", "ml": "Malayalam",
+             "mn": "Mongolian", "mr": "Marathi", "ms": "Malay", "mt": "Maltese", "my": "Burmese", "ne": "Nepali",
+             "pa": "Punjabi", "ps": "Pashto", "sk": "Slovak", "sl": "Slovenian", "sq": "Albanian", "sr": "Serbian",
+             "sw": "Swahili", "ta": "Tamil", "te": "Telugu", "tg": "Tajik", "th": "Thai", "tl": "Tagalog",
+             "ug": "Uyghur", "ur": "Urdu", "uz": "Uzbek", "vi": "Vietnamese"}
 WAITS = {  # what the engine does -> what waits for that
     "prefill": "Waiting until “{title}” is read", "answer": "Waiting for an answer about “{title}”",
     "race": "Waiting for a race about “{title}”", "pause": "Pausing the reading of “{title}”",
     "engine": "Waiting for the engine to start",
 }
-PAGE = "Page {label}"
-PAGE_OF = "{title}, page {label}"  # of one of several documents
-
-BETWEEN = ", "  # title and label, as ``triforce_core.together`` joins them
 LEAST_LEFT = 0.05  # seconds: less would be shown as 0.0
 
 
@@ -87,16 +96,20 @@ def pages(number: int) -> str:
     return "1 page" if number == 1 else f"{count(number)} pages"
 
 
-def cited_page(label: str) -> str:
-    """'85' -> 'p. 85', 'Moby Dick, 85' -> 'Moby Dick, p. 85'."""
-    title, _, own = label.rpartition(BETWEEN)
-    return f"{title}, p. {own}" if title else f"p. {own}"
+def cited(places: Sequence[Mapping[str, Any]], pages: int) -> str:
+    """Return on which pages places stand: 'p. 29–30'. pages: of the document."""
+    return metrics.cited([(place["label"], place["page"]) for place in places], pages)
 
 
-def page_title(label: str) -> str:
-    """'85' -> 'Page 85', 'Moby Dick, 85' -> 'Moby Dick, page 85'."""
-    title, _, own = label.rpartition(BETWEEN)
-    return (PAGE_OF if title else PAGE).format(title=title, label=own)
+def cited_page(document: Document, page: int, word: str = "p. ") -> str:
+    """Return what a page is called, such as 'p. iv (4 of 60)'."""
+    return metrics.cited([(document.pages[page - 1].label, page)], len(document.pages), word)
+
+
+def page_title(document: Document, page: int) -> str:
+    """Return 'Page iv (4 of 60)', or 'Moby Dick, page 85 (385 of 900)'."""
+    return (cited_page(document, page, "page ") if metrics.BETWEEN in document.pages[page - 1].label
+            else cited_page(document, page, "Page "))
 
 
 def wait_line(ahead: Ahead | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,9 @@ from .html import esc, meter, part_colour
 from .panel import PRIVATE, Actions, Outputs, Panel, block, noticing
 
 DROP_HERE = "Drop documents here, or click"
-DROP_HELP = "PDF, text, Markdown, HTML,\nWord or EPUB"
+DROP_HELP = "PDF, Word, EPUB, web pages, text,\nMarkdown, CSV, mail, pictures"
 DROP_ANYWHERE = "Drop it anywhere to add it to the library"
-DROP_OTHER = "Not added: {names}. Documents are PDF, text, Markdown, HTML, Word or EPUB files."
+DROP_OTHER = "Not added: {names}. Documents are PDF, Word, EPUB, HTML, text, Markdown, CSV, mail or pictures."
 DELETE = "Delete"
 DELETE_SURE = "Delete?"
 UPLOAD_REFUSED = "That file did not come through this page's upload. Drop it again."
@@ -85,7 +86,7 @@ def cover(entry: Entry) -> str:
 
 
 def day(moment: float, now: float) -> str:
-    """Return when a document was opened last, in words."""
+    """Return when a document was opened or added, in words: today's time, or the date."""
     days = (datetime.date.fromtimestamp(now) - datetime.date.fromtimestamp(moment)).days
     if days <= 1:
         return "yesterday" if days == 1 else time.strftime("%H:%M", time.localtime(moment))
@@ -107,17 +108,24 @@ def about(entry: Entry, saved: int, model: str, now: float, parts: Sequence[Entr
         (SAVED, fmt.size(saved) if saved else NOT_SAVED),
     ]
     facts = "".join(f"<dt>{esc(name)}</dt><dd>{esc(value)}</dd>" for name, value in rows if value)
-    forget = (f'<button type="button" class="tf-btn tf-quiet" data-action="forget-reading" data-document="{entry.id}" '
-              f'data-sure="{DELETE_SURE}" data-label="{FORGET}" title="{FORGET_HELP}">{FORGET}</button>'
-              if saved else "")
-    return f'<details class="tf-about"><summary>About this document</summary><dl>{facts}</dl>{forget}</details>'
+    return (f'<details class="tf-about"><summary>About this document</summary><dl>{facts}</dl>'
+            f'{forget(entry, FORGET) if saved else ""}</details>')
 
 
-def room_line(room: SnapshotSpace) -> str:
-    """Return what saved readings take, and of how much."""
+def forget(entry: Entry, words: str) -> str:
+    """Return the button that deletes a document's saved readings."""
+    return (f'<button type="button" class="tf-btn tf-quiet" data-action="forget-reading" data-document="{entry.id}" '
+            f'data-sure="{DELETE_SURE}" data-label="{words}" title="{FORGET_HELP}">{words}</button>')
+
+
+def room_line(room: SnapshotSpace, each: Sequence[tuple[Entry, int]] = ()) -> str:
+    """Return what saved readings take, and of how much; and ``each`` document's bytes, the largest first."""
     words = f"Saved readings: {fmt.size(room.used)} of {fmt.size(room.quota)}, disk {fmt.size(room.free)} free"
     bar = meter(room.used / max(1, room.quota), "tf-meter-thin", SAVED)
-    return f'<div class="tf-room" title="{ROOM_HELP}"><span>{words}</span>{bar}</div>'
+    rows = "".join(f"<li><span>{esc(one.title or one.name)}</span> <b>{fmt.size(size)}</b>{forget(one, DELETE)}</li>"
+                   for one, size in sorted(each, key=lambda row: -row[1]) if size)
+    return (f'<details class="tf-room"><summary title="{ROOM_HELP}">{words}{bar}</summary>'
+            f'<ul>{rows}</ul><p class="tf-note">{ROOM_HELP}</p></details>')
 
 
 def removed_readings(count: int, size: int) -> tuple[str, str, str] | None:
@@ -126,9 +134,10 @@ def removed_readings(count: int, size: int) -> tuple[str, str, str] | None:
     return ("info", REMOVED_READINGS_TITLE, words) if count else None
 
 
-def document_item(entry: Entry, phase: str, current: bool) -> str:
-    """Return one document: cover, title, size, where it stands."""
-    facts = [f"{len(entry.parts)} documents"] if entry.parts else []
+def document_item(entry: Entry, phase: str, current: bool, added: str = "") -> str:
+    """Return one document: cover, title, size, where it stands. added: when it came, where its title names several."""
+    facts = [f"added {added}"] if added else []
+    facts += [f"{len(entry.parts)} documents"] if entry.parts else []
     facts += [pages_read(entry)] if entry.pages else []
     facts.append(f"{fmt.count(entry.tokens)} tokens" if entry.tokens else fmt.size(entry.bytes))
     title = entry.title or entry.name
@@ -160,9 +169,10 @@ def listing(rows: Sequence[tuple[Entry, str]], current: str | None, own: Sequenc
     details: about the current document; room: of saved readings."""
     if not rows:
         return '<p class="tf-note">No documents yet. Drop one anywhere on this window.</p>'
-    items = []
+    items, titles, now = [], Counter(entry.title or entry.name for entry, _ in rows), time.time()
     for entry, phase in rows:
-        items.append(document_item(entry, phase, entry.id == current))
+        added = day(entry.added_at, now) if titles[entry.title or entry.name] > 1 else ""
+        items.append(document_item(entry, phase, entry.id == current, added))
         if entry.id == current and entry.state == "ready":
             items.append(f'<li class="tf-nested">{details}{conversation_list(own, conversation, most)}</li>')
     more = ('<div class="tf-together"><button type="button" class="tf-btn tf-wide" id="together-button" '
@@ -213,7 +223,9 @@ def actions(services: Services) -> Actions:
 
 def panels(services: Services) -> list[Panel]:
     def rows() -> list[tuple[Entry, str]]:
-        return [(entry, services.phase(entry)) for entry in services.library.entries()]
+        """Return documents with their phase; one is ready only while a question about it is answered at once."""
+        busy = {} if services.queue.idle else {"ready": "busy"}
+        return [(entry, busy.get(phase := services.phase(entry), phase)) for entry in services.library.entries()]
 
     def key(view: TabView) -> tuple[object, ...]:
         return (view.sought, services.snapshots.refresh(), services.library.version, services.conversations.version,
@@ -227,9 +239,9 @@ def panels(services: Services) -> list[Panel]:
         entry, model = services.library.get(view.document), services.queue.model
         details = about(entry, services.snapshots.size(entry.readings), model.name if model else "",
                         time.time(), services.library.parts(entry)) if entry else ""
-        room = services.snapshots.space()
-        return listing(rows(), view.document, own, view.conversation, details, room_line(room) if room.used else "",
-                       view.listed)
+        room, each = services.snapshots.space(), [(one, services.snapshots.size(one.readings)) for one, _ in rows()]
+        line = room_line(room, each) if room.used else ""
+        return listing(rows(), view.document, own, view.conversation, details, line, view.listed)
 
     def draw_undo(view: TabView) -> str:
         deleted = services.trash.items()

@@ -16,28 +16,37 @@ from urllib.parse import urlsplit
 
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
+from markdown_it.rules_block import StateBlock
+from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
-from triforce_core import Document
+from triforce_core import Document, metrics
 
-from ..app.quotes import LEAST, Found, Place, QuoteFinders, normal, quotations, spot
+from ..app.quotes import Found, Place, QuoteFinders, normal, quotations, says_enough, spot
 from . import formatting as fmt
 from .html import COPY, esc
 
-QUOTE_MORE = "and {more} more places"
+BY_OCR = "read by OCR"
+BY_OCR_HELP = "The page is a scan: its words were recognised in the picture, and a letter may be wrong."
 QUOTE_MISSING = "not found in the document"
 MISSING = ('<span class="tf-uncited" title="The program looked for these words on every page and did not find them.">'
            f"{QUOTE_MISSING}</span>")
-NO_PASSAGE = "no passage found for this sentence"
-NO_PASSAGE_HELP = ("No passage of the document holds enough of this sentence's words. It may still say the same in "
-                   "other words.")
+NOT_SUPPORTED = "not found in the document"
+NOT_SUPPORTED_HELP = "No passage of the document was found that says this."
+CONTRADICTED = "the document says otherwise"
+CONTRADICTED_HELP = "{label}: this passage says something else"
+SUPPORTED_HELP = "{label}: this passage says so"
 
-SHOWN = 3  # occurrences of one quotation that get a chip
+SHOWN = 3  # pages of one quotation that get a chip
 _KEPT_ANSWERS = 800
 _NAMED = re.compile(r"[\W_]{0,4}(?:pp?\.|pages?|S\.|Seite)\s*([\w-][\w.-]*)", re.IGNORECASE)
 Mark = Callable[[str, str], tuple[bool, str] | None]
 AFTER = 40  # characters behind a quotation, where the answer may name its page
+REASONING = "Reasoning"
 _SENTENCE_END = ".!?…)]”\"'’»"
+_CLOSES = {"\\[": "\\]", "$$": "$$"}
+_FORMULA = re.compile(r"\\\((?:[^\\]|\\(?!\))){1,4000}+\\\)|\\\[(?:[^\\]|\\(?!\])){1,4000}+\\\]|\$\$[^$]{1,4000}+\$\$"
+                      r"|\$(?![\s$])[^$\n]{0,999}+(?<=[^\s\\])\$(?!\w)")
 CLOSING = ("”", "“", "»", "«", "」", '"')
 
 
@@ -51,13 +60,15 @@ def _allowed(url: str) -> bool:
 
 def _link_open(renderer: RendererHTML, tokens: list[Token], index: int, options: object, env: dict) -> str:
     href = str(tokens[index].attrGet("href") or "")
-    env.setdefault("hosts", []).append(urlsplit(href).hostname or urlsplit(href).scheme)
+    shown = tokens[index].markup == "autolink" and href.startswith("mailto:")  # <someone@example.org> says it itself
+    env.setdefault("hosts", []).append("" if shown else urlsplit(href).hostname or urlsplit(href).scheme)
     safe = esc(href)
     return f'<a href="{safe}" title="{safe}" target="_blank" rel="noopener noreferrer nofollow">'
 
 
 def _link_close(renderer: RendererHTML, tokens: list[Token], index: int, options: object, env: dict) -> str:
-    return f'</a><span class="tf-host"> [{esc(env["hosts"].pop())}]</span>'
+    host = env["hosts"].pop()
+    return f'</a><span class="tf-host"> [{esc(host)}]</span>' if host else "</a>"
 
 
 def _code(renderer: RendererHTML, tokens: list[Token], index: int, options: object, env: dict) -> str:
@@ -66,22 +77,59 @@ def _code(renderer: RendererHTML, tokens: list[Token], index: int, options: obje
     return f'<div class="tf-code">{copy}<pre><code>{code}</code></pre></div>\n'
 
 
+def _formula(state: StateInline, silent: bool) -> bool:
+    """Leave a formula as it was written: its backslashes, stars and underscores are no Markdown."""
+    found = _FORMULA.match(state.src, state.pos)
+    if found is None:
+        return False
+    if not silent:
+        state.pending += found[0]
+    state.pos = found.end()
+    return True
+
+
+def _formula_lines(state: StateBlock, line: int, last: int, silent: bool) -> bool:
+    """Keep the lines of a formula together, whatever they begin with."""
+    start = state.bMarks[line] + state.tShift[line]
+    opening = state.src[start : start + 2]
+    if opening not in _CLOSES or state.is_code_block(line):
+        return False
+    end, closing = line, _CLOSES[opening]
+    while end < last and state.src.find(closing, max(start + 2, state.bMarks[end]), state.eMarks[end]) < 0:
+        end += 1
+    if end == last or end == line or state.src[: state.eMarks[end]].rstrip()[-2:] != closing:
+        return False
+    if not silent:
+        state.push("paragraph_open", "p", 1)
+        inline = state.push("inline", "", 0)
+        inline.content, inline.children = state.getLines(line, end + 1, state.blkIndent, False).strip(), []
+        state.push("paragraph_close", "p", -1)
+        state.line = end + 1
+    return True
+
+
 def _make() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False, "linkify": False, "typographer": False})
     parser.enable(["table", "strikethrough"]).disable(["image", "html_block", "html_inline"])
+    parser.inline.ruler.before("escape", "formula", _formula)
+    parser.block.ruler.before("fence", "formula", _formula_lines, {"alt": ["paragraph"]})
     parser.validateLink = _allowed  # type: ignore[method-assign]
     for name, rule in (("link_open", _link_open), ("link_close", _link_close), ("fence", _code), ("code_block", _code),
                        ("our_html", lambda renderer, tokens, index, options, env: tokens[index].content)):
         parser.add_render_rule(name, rule)
     return parser
 
-
 _PARSER = _make()
 
 
 def render(text: str, mark: Mark | None = None, notes: Sequence[tuple[str, str]] = ()) -> str:
     """Return safe HTML of a Markdown text. mark: (quotation, what follows it) -> whether it was found and the HTML to
-    put behind it; None: it stays as it is. notes: sentences of the text in its order, and the HTML behind each."""
+    put behind it; None: it stays as it is. notes: sentences of the text in its order, and the HTML behind each. What a
+    model reasons first is folded and neither marked nor noted."""
+    thought, answer = metrics.reasoning(text)
+    if answer:
+        return (f'<details class="tf-thinking"><summary>{REASONING}</summary>{render(thought)}</details>'
+                f"{render(text[answer:], mark, notes)}")
     tokens, left, depth = _PARSER.parse(text, {}), list(notes), 0
     for token in tokens:
         depth += {"blockquote_open": 1, "blockquote_close": -1}.get(token.type, 0)
@@ -203,12 +251,15 @@ def named_page(after: str, labels: Iterable[str] = ()) -> str | None:
     return max(whole, key=len, default=match[1].rstrip("."))
 
 
-def chips(found: Found, labels: Sequence[str], named: str | None = None) -> str:
-    """Return one button for each place where a quotation stands, those on the page that the answer names first."""
-    made = []
-    for occurrence in sorted(found.occurrences, key=lambda places: labels[places[0].page - 1] != named)[:SHOWN]:
-        page = occurrence[0].page
-        label = fmt.cited_page(labels[page - 1])
+def chips(found: Found, document: Document, named: str | None = None) -> str:
+    """Return one button for each page on which a quotation stands, the one that the answer names first."""
+    made, scanned, first = [], False, dict[int, Sequence[Place]]()
+    labels = [page.label for page in document.pages]
+    for places in sorted(found.occurrences, key=lambda places: labels[places[0].page - 1] != named):
+        first.setdefault(places[0].page, places)
+    for page, occurrence in list(first.items())[:SHOWN]:
+        scanned = scanned or bool(document.pages[page - 1].words)
+        label = fmt.cited_page(document, page)
         how = ("these words stand there" if found.share == 1
                else f"{int(found.share * 100)} % of these words stand there in one piece")
         title = f"{label}: {how}"
@@ -217,16 +268,42 @@ def chips(found: Found, labels: Sequence[str], named: str | None = None) -> str:
         made.append(f'<button type="button" class="tf-cite" data-action="page" data-page="{page}" '
                     f'data-spot="{spot(occurrence)}" title="{esc(title)}" aria-label="{esc(title)}">'
                     f"{esc(label)}{'' if found.share == 1 else ' ≈'}</button>")
-    more = max(0, len(found.occurrences) - SHOWN) + found.more
+    more = len(found.occurrences) - len(made) + found.more
+    if scanned:
+        made.append(f'<span class="tf-cite-more" title="{BY_OCR_HELP}">{BY_OCR}</span>')
     if more:
-        made.append(f'<span class="tf-cite-more">{QUOTE_MORE.format(more=more)}</span>')
+        made.append(f'<span class="tf-cite-more">{more_places(more)}</span>')
     return "".join(made)
 
 
-def no_passage(text: str, support: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Return (sentence, the HTML behind it) for each sentence of an answer for which no passage was found."""
-    mark = f' <span class="tf-uncited" title="{esc(NO_PASSAGE_HELP)}">{NO_PASSAGE}</span>'
-    return [(text[one["start"] : one["end"]], mark) for one in support if not one["found"]]
+def more_places(count: int) -> str:
+    """Return what stands behind the pages of a quotation that stands elsewhere too."""
+    return f"and {count} more place{'s' * (count > 1)}"
+
+
+def judged(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the sentences of a kept answer that were judged; those of older versions, which compared words, were
+    not."""
+    return [one for one in result.get("support", ()) if "verdict" in one]
+
+
+def verdicts(text: str, support: Sequence[Mapping[str, Any]], document: Document | None) -> list[tuple[str, str]]:
+    """Return (sentence, the HTML behind it) for each sentence of an answer that was judged: the page of the passage
+    that supports it or says otherwise, or that none was found. document: None where its text is gone."""
+    return [(text[one["start"] : one["end"]], f" {_verdict(one, len(document.pages) if document else 0)}")
+            for one in support]
+
+
+def _verdict(sentence: Mapping[str, Any], pages: int) -> str:
+    if sentence["verdict"] == "not found":
+        return f'<span class="tf-uncited" title="{esc(NOT_SUPPORTED_HELP)}">{NOT_SUPPORTED}</span>'
+    places = [Place(place["page"], place["start"], place["end"]) for place in sentence["places"]]
+    label = fmt.cited(sentence["places"], pages) if pages else f"p. {sentence['places'][0]['label']}"
+    denied = sentence["verdict"] == "contradicted"
+    title = esc((CONTRADICTED_HELP if denied else SUPPORTED_HELP).format(label=label))
+    chip = (f'<button type="button" class="tf-cite" data-action="page" data-page="{places[0].page}" '
+            f'data-spot="{spot(places)}" title="{title}" aria-label="{title}">{esc(label)}</button>')
+    return f'<span class="tf-denied">{CONTRADICTED}</span>{chip}' if denied else chip
 
 
 def decoded(text: str, quotes: Sequence[Mapping[str, Any]], document: Document) -> dict[str, Found]:
@@ -256,17 +333,20 @@ def _letters(text: str) -> str:
     return "".join(filter(str.isalnum, text))
 
 
-def live(text: str, document: Document | None, quotes: Sequence[Mapping[str, Any]]) -> str:
-    """Return an answer that is being written, as safe HTML: chips where decoding found its quotations; nothing is
-    looked up."""
+def live(text: str, document: Document | None, quotes: Sequence[Mapping[str, Any]],
+         support: Sequence[Mapping[str, Any]] = ()) -> str:
+    """Return an answer that is being written, as safe HTML: chips where decoding found its quotations, and behind the
+    sentences that are judged; nothing is looked up."""
     if document is None or not quotes:
-        return render(text)
-    known, labels = decoded(text, quotes, document), [page.label for page in document.pages]
-    return render(text, lambda words, after: _found(known.get(_letters(words)), labels, after))
+        return render(text, notes=verdicts(text, support, document))
+    known = decoded(text, quotes, document)
+    return render(text, lambda words, after: _found(known.get(_letters(words)), document, after),
+                  verdicts(text, support, document))
 
 
-def _found(found: Found | None, labels: Sequence[str], after: str) -> tuple[bool, str] | None:
-    return (True, chips(found, labels, named_page(after, labels))) if found else None
+def _found(found: Found | None, document: Document, after: str) -> tuple[bool, str] | None:
+    labels = (page.label for page in document.pages)
+    return (True, chips(found, document, named_page(after, labels))) if found else None
 
 
 class Citations:
@@ -283,7 +363,7 @@ class Citations:
         """key: of the document in the library. document: None where its text is gone; then nothing is looked up.
         quotes: as ``metrics.quotes_as_json`` gives them; support: as ``metrics.support_as_json``."""
         if document is None:
-            return render(text, notes=no_passage(text, support))
+            return render(text, notes=verdicts(text, support, document))
         answer = key, text, f"{quotes} {support}"
         kept = self._answers.get(answer)
         if kept is None or kept[0] is not document:  # unlocked: it may take long
@@ -297,13 +377,14 @@ class Citations:
 
     def _checked(self, text: str, document: Document, key: str, quotes: Sequence[Mapping[str, Any]],
                  support: Sequence[Mapping[str, Any]]) -> str:
-        known, labels = decoded(text, quotes, document), [page.label for page in document.pages]
+        known = decoded(text, quotes, document)
 
         def look_up(words: str, after: str) -> tuple[bool, str] | None:
-            if len(normal(words)) < LEAST:
+            if not says_enough(normal(words)):
                 return None
             found = self._finders.of(document).find(words)
-            return _found(found, labels, after) or (False, MISSING)
+            return _found(found, document, after) or (False, MISSING)
 
         return render(text, lambda words, after: (
-            _found(known.get(_letters(words)), labels, after) or look_up(words, after)), no_passage(text, support))
+            _found(known.get(_letters(words)), document, after) or look_up(words, after)),
+            verdicts(text, support, document))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import gradio as gr
 
 from triforce_core import ClassFit, CuratedModel, DraftChoice, Fit, LoadProgress, ModelFound, ModelInfo, ModelOffer
 
-from ..app.models import DOING, FETCH, Models
+from ..app.models import DOING, FETCH, LOOK, OFFER, Models
 from ..app.services import Services
 from ..app.tab_view import TabView
 from . import formatting as fmt
@@ -25,6 +26,7 @@ FOLDER_HELP = "A folder with GGUF files, or with checkpoints, each in a folder w
 REPO = "Download a model from the Hugging Face hub"
 REPO_HELP = "OWNER/NAME. Looking it up contacts the hub and shows size and licence; nothing is downloaded yet."
 ASK = "Look it up"
+LOOK_HERE, LOOKING = "Look for models", "Looking…"
 LISTED = "Models to download"
 LISTED_HELP = ("Published models that this app runs, as of {date}. Whether one fits is calculated from its shape and "
                "the memory that is free now. Speeds are modelled, not measured: the most that the memory allows plain "
@@ -58,7 +60,6 @@ LOADED = "Load again"
 NOW = "loaded"
 LOADING = "loading"
 STOPPED = "not loaded"
-
 
 _BOOK = 30_000  # tokens of a document whose reading time is shown: some eighty pages
 
@@ -293,7 +294,7 @@ def build(services: Services, tab: gr.Tab) -> Outputs:
                          f'<p class="tf-note">{esc(unused or HELP)}</p></div>')
     with gr.Row(elem_classes="tf-models-form", visible=not unused):
         folder = gr.Textbox(label=FOLDER, info=FOLDER_HELP, elem_id="models-folder", max_lines=1, scale=5)
-        look = gr.Button("Look for models", variant="primary", elem_id="models-look", size="md", scale=0, min_width=150)
+        look = gr.Button(LOOK_HERE, variant="primary", elem_id="models-look", size="md", scale=0, min_width=150)
     with gr.Row(elem_classes="tf-models-form", visible=not unused):
         repo = gr.Textbox(label=REPO, info=REPO_HELP, elem_id="models-repo", max_lines=1, scale=5)
         ask = gr.Button(ASK, elem_id="models-ask", size="md", scale=0, min_width=150)
@@ -315,7 +316,7 @@ def build(services: Services, tab: gr.Tab) -> Outputs:
         event(look_in, [folder], None, queue=False, **PRIVATE)
     for event in (ask.click, repo.submit):
         event(ask_hub, [repo], None, queue=False, **PRIVATE)
-    return {"models_board": board}
+    return {"models_board": board, "models_look": look, "models_ask": ask}
 
 
 def actions(services: Services) -> Actions:
@@ -336,5 +337,12 @@ def panels(services: Services) -> list[Panel]:
     def draw(view: TabView) -> str:
         return board(models, queue.config.model, queue.model, services.models_unused, queue.state, queue.load_progress)
 
-    return [Panel("models_board", lambda view: (models.version, queue.config.model, queue.model, queue.state,
+    def pressed(words: str, errand: str) -> Callable[[TabView], dict[str, Any]]:
+        """Return how a button is drawn: while its errand is under way, it says so."""
+        return lambda view: gr.update(value=LOOKING if models.errand == errand else words,
+                                      interactive=not models.errand)
+
+    buttons = [Panel(name, lambda view: models.errand, pressed(words, errand))
+               for name, words, errand in (("models_look", LOOK_HERE, LOOK), ("models_ask", ASK, OFFER))]
+    return [*buttons, Panel("models_board", lambda view: (models.version, queue.config.model, queue.model, queue.state,
                                                 queue.load_progress), draw, 0.3)]

@@ -36,7 +36,7 @@ FITS = "The document has {tokens} tokens on {pages}; {most} fit."
 UNKNOWN = "The document has {pages}."
 WHICH = "pages {ranges}"
 TO = "–"
-PAGES = "Pages"
+PAGES = "Pages, counted from the first of the file"
 READ = "Read these pages"
 BAD = "Write pages from 1 to {pages}, such as 1-12, 40."
 NONE = "None"
@@ -89,7 +89,7 @@ def scope(entry: Entry) -> str:
         chosen = sum(last - first + 1 for first, last in entry.ranges)
         return f"{fmt.count(chosen)} of {fmt.pages(entry.pages)}"
     if entry.chosen:
-        return which(entry.ranges)
+        return f"{which(entry.ranges)} of {fmt.count(entry.pages)}"
     return SEVERAL.format(count=len(entry.parts)) if entry.parts else WHOLE
 
 
@@ -115,7 +115,7 @@ def range_words(entry: Entry, fit: DocumentFit | None, typed: str, context: int 
         return f'<p class="tf-bad">{esc(BAD.format(pages=entry.pages))}</p>'
     if fit is None:
         return ""
-    tokens, chosen = _tokens(fit, ranges), which(ranges).capitalize()
+    tokens, chosen = _tokens(fit, ranges), f"{which(ranges).capitalize()} of {fmt.count(entry.pages)}"
     good = tokens <= fit.max_tokens
     text = f"{chosen}: {fmt.count(tokens)} tokens" + (
         f". Fits ({fmt.percent(tokens, fit.max_tokens)})." if good
@@ -229,11 +229,7 @@ def build(services: Services, tabs: Tabs) -> Outputs:
                 services.choose_pages(view, pages)
 
     def leave_pages(request: gr.Request) -> None:
-        view = tabs.get(request.session_hash)
-        entry = services.library.get(view.document)
-        view.choosing = None
-        if entry and services.phase(entry) == "too_long":
-            view.document = view.conversation = None
+        tabs.get(request.session_hash).choosing = None
 
     # Not ``input``: Gradio keeps the first one that follows a value of ours to itself.
     wanted.change(typed, [wanted], None, queue=False, trigger_mode="always_last", **PRIVATE)

@@ -78,7 +78,6 @@ class Pace:
     aside: float
     moves: bool
 
-
 BRISK = Pace(0.1, 0.0, True)
 # All that a page takes is taken from the answer, a hundredth of a second or two with each update: a CPU's engine
 # computes with every core, and what one thread loses all others wait for. What moves by itself takes the most.

@@ -56,7 +56,7 @@ def drawn(trace: Trace, text: str, first_page: int, document: Document | None) -
         for tier in (*TIERS, *sorted(seen - set(TIERS))) if tier in seen)
     data = {"tokens": [token[1:] for token in trace.tokens if token[0]], "first": first_page,
             "rounds": [round_[:5] for round_ in trace.rounds], **_attended(trace, document),
-            "labels": [fmt.cited_page(page.label) for page in (document.pages if document else ())],
+            "labels": [fmt.cited_page(document, page + 1) for page in range(len(document.pages))] if document else [],
             "tiers": {tier: tier_name(tier) for tier in seen}}
     chosen = "".join(
         f'<label><input type="radio" name="tf-reach" value="{value}"{" checked" if value == "round" else ""}> '
@@ -77,7 +77,8 @@ def _attended(trace: Trace, document: Document | None) -> dict[str, Any]:
     for _, _, _, _, _, *chunks in trace.rounds:
         found = passages(chunks[0], document) if chunks and document else []
         seen.append([[known.setdefault(replace(one, share=0.0), len(known)), one.share] for one in found])
-    listed = [[one.number, fmt.cited_page(one.label), shown(one.text), spot([one.place])] for one in known]
+    listed = [[one.number, fmt.cited_page(document, one.number), shown(one.text), spot([one.place])]
+              for one in known if document]
     return {"passages": listed, "seen": seen}
 
 

@@ -27,14 +27,19 @@ from .panel import PRIVATE, Outputs, Panel, block, noticing, stop_panel
 
 RACE = "Race"
 TITLE = "The same question, with and without TriForce"
-HELP = ("One after the other, from the same cached document and the same seed; then both are replayed side by side, "
-        "each as fast as it was written.")
+HELP = ("The question is read once, before the clock runs. Then one lane after the other writes, from the same cached "
+        "document and the same seed, and both are replayed side by side, each as fast as it was written.")
 START = "Start the race"
 SLOWER_WHY = ("Its drafts cost more than they saved here ({per_pass:.1f} tokens per full pass). That happens with "
               "short documents, where one full pass is cheap, and where drafts are seldom accepted.")
 SLOWER_COSTS = ("A round took {rest:.0f} ms of drafting and {verify:.0f} ms of full pass; plain decoding took "
                 "{plain:.0f} ms a token. It pays from {need:.1f} tokens per full pass on.")
 UNMEASURED = "Too short to measure a speed: ask for a longer answer"
+LOOPS = ("This is no race result: the text goes in circles (only {variety:.0%} of its runs of four tokens are "
+         "distinct), and circles are easy to guess. Ask something else. On this text TriForce ran at {factor:.2f} "
+         "times plain decoding's speed.")
+FORCED = ("This is no race result: the words were spelled from the document, so there was nothing to guess. On them "
+          "TriForce ran at {factor:.2f} times plain decoding's speed.")
 SAME = "Same words: yes"
 DIFFERENT = "Same words: no"
 RECORDED = "Recorded on this machine: {model}, {dtype}, {device}."
@@ -70,6 +75,8 @@ def summary(outcome: Mapping[str, Any]) -> list[str]:
     for lane in outcome["lanes"][1:]:
         factor, per_pass = lane.get("speedup"), lane["figures"]["tokens_per_full_pass"]
         speed = f"{factor:.2f} times plain decoding's speed" if factor else UNMEASURED
+        if disqualified(outcome):
+            speed += " (no race result)"
         lines.append(f"{lane['name']}: {speed} · {per_pass:.2f} tokens per full pass · "
                      f"{SAME if lane['same'] else DIFFERENT}")
     return lines
@@ -111,8 +118,9 @@ def _text(x: float, y: float, words: str, size: int, *, weight: int = 400, colou
     return (f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" font-weight="{weight}" fill="{colour}"{hidden}>'
             f"{esc(''.join(filter(str.isprintable, words)))}{shows}</text>")
 
-
 EVEN = 0.03  # a difference smaller than this is no difference
+LEAST_VARIETY = 0.5  # share of distinct runs of four tokens below which a text loops
+MOST_FORCED = 0.5  # share of tokens that no model had to find, above which nothing was raced
 FRESH = 20.0  # seconds during which a finished race starts its replay by itself
 
 
@@ -146,6 +154,8 @@ def verdict(outcome: dict[str, Any]) -> str:
     factor, fast = outcome["speedup"], figures_of(outcome["lanes"][1])
     if factor is None:
         speed, css, why = UNMEASURED, "", ""
+    elif no_result := disqualified(outcome):
+        speed, css, why = no_result, "", ""
     elif abs(factor - 1) < EVEN:
         speed, css, why = f"No real difference: {factor:.2f} times plain decoding's speed", "", ""
     elif factor > 1:
@@ -166,6 +176,16 @@ def verdict(outcome: dict[str, Any]) -> str:
     reason = f'<p class="tf-note">{esc(why)}</p>' if why else ""
     more = "".join(f'<p class="tf-note tf-third">{esc(line)}</p>' for line in summary(named(outcome))[1:])
     return f'<div class="tf-verdict {css}"><p class="tf-speedup">{esc(speed)}</p>{reason}{words}{more}</div>'
+
+
+def disqualified(outcome: Mapping[str, Any]) -> str:
+    """Return why the words of a race say nothing about speed; "" where they do, or an older version recorded it."""
+    if outcome["speedup"] is None:
+        return ""
+    known = {"factor": outcome["speedup"], "variety": min(lane.get("variety", 1.0) for lane in outcome["lanes"][:2])}
+    if max(lane.get("forced", 0.0) for lane in outcome["lanes"][:2]) > MOST_FORCED:
+        return FORCED.format(**known)
+    return LOOPS.format(**known) if known["variety"] < LEAST_VARIETY else ""
 
 
 def costs(outcome: dict[str, Any]) -> str:

@@ -5,6 +5,8 @@ reader.js shows the pages that ``server.routes`` sends.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator, Sequence
 
 from triforce_core import PageLayout
@@ -12,6 +14,7 @@ from triforce_core import PageLayout
 from ..app.quotes import Normal, occurrences, places, spot
 from ..app.services import Services
 from ..app.tab_view import TabView
+from . import formatting as fmt
 from .html import esc
 from .panel import Actions, Outputs, Panel, block
 
@@ -30,6 +33,7 @@ LINK_SIGN = ('<svg viewBox="0 0 16 16" width="15" height="15" fill="none" stroke
 
 AROUND = (0, 15, 40, 100)  # characters on either side by which one of several places is recognised
 GAP = 1.2  # line heights: a wider gap between two characters begins another piece of text
+_PART = re.compile(r"(?:\[\d+\] |\| )?((?:(?! \| |\n).)+)")  # a line, a cell or a note, which a file may keep apart
 Box = tuple[float, float, float, float]  # left, top, width, height in shares of the page
 
 
@@ -58,10 +62,13 @@ def shell() -> str:
 def opened(view: TabView, services: Services) -> str:
     """Return what is open, as data; reader.js acts when ``serial`` changes."""
     entry = services.library.get(view.document)
-    if entry is None or entry.state != "ready" or view.page is None or not 1 <= view.page <= entry.pages:
+    if entry is None or not entry.has_text or view.page is None or not 1 <= view.page <= entry.pages:
         return '<div data-page=""></div>'
+    document = services.library.document(entry.id)
+    names = [fmt.cited_page(document, page + 1, "") for page in range(len(document.pages))] if document else []
+    names = [] if names == [str(page + 1) for page in range(len(names))] else names
     return (f'<div data-document="{esc(entry.id)}" data-pages="{entry.pages}" data-page="{view.page}" '
-            f'data-spot="{spot(view.spot)}" data-serial="{view.openings}" '
+            f'data-spot="{spot(view.spot)}" data-serial="{view.openings}" data-names="{esc(json.dumps(names))}" '
             f'data-picture="{int(any(part.is_drawn for part in services.library.parts(entry)))}"></div>')
 
 
@@ -109,15 +116,22 @@ def marks(text: str, ranges: Sequence[tuple[int, int]], layout: PageLayout) -> l
     page, sheet = Normal(text), Normal(layout.text)
     boxes = []
     for start, end in ranges:
-        wanted = Normal(text[start:end]).text.strip()
-        if not wanted:
-            continue
-        here = [at for at in occurrences(page.text, wanted) if start <= page.origin(at, at + 1)[0] < end]
-        there = _same(page.text, here[0], len(wanted), sheet.text) if here else None
-        if there is not None:
-            low, high = sheet.origin(there, there + len(wanted))
-            boxes += [_around(layout, *stretch) for stretch in _stretches(layout, low, high)]
+        found = _marked(text, start, end, page, sheet, layout)
+        for part in () if found else _PART.finditer(text, start, end):
+            found += _marked(text, *part.span(1), page, sheet, layout)
+        boxes += found
     return boxes
+
+
+def _marked(text: str, start: int, end: int, page: Normal, sheet: Normal, layout: PageLayout) -> list[Box]:
+    """Return boxes of characters [start, end); page, sheet: both texts. [] where they are not found for certain."""
+    wanted = Normal(text[start:end]).text.strip()
+    here = [at for at in occurrences(page.text, wanted) if start <= page.origin(at, at + 1)[0] < end] if wanted else []
+    there = _same(page.text, here[0], len(wanted), sheet.text) if here else None
+    if there is None:
+        return []
+    low, high = sheet.origin(there, there + len(wanted))
+    return [_around(layout, *stretch) for stretch in _stretches(layout, low, high)]
 
 
 def _same(page: str, at: int, size: int, sheet: str) -> int | None:
@@ -135,6 +149,18 @@ def _same(page: str, at: int, size: int, sheet: str) -> int | None:
 
 def _stretches(layout: PageLayout, low: int, high: int) -> Iterator[tuple[int, int]]:
     """Yield [start, end) of neighbours on one line, without white space at their ends."""
+    start, end = low, low
+    for first, after in _runs(layout, low, high):  # a number in a line read from the right is a run of its own
+        if end > start and _apart(_bounds(layout, start, end), _bounds(layout, first, after)):
+            yield start, end
+            start = end
+        start, end = first if start == end else start, after
+    if end > start:
+        yield start, end
+
+
+def _runs(layout: PageLayout, low: int, high: int) -> Iterator[tuple[int, int]]:
+    """Yield [start, end) of characters each of which stands beside the one before."""
     start = last = -1
     for index in range(low, min(high, len(layout.text))):
         box = layout.boxes[index]
@@ -150,15 +176,20 @@ def _stretches(layout: PageLayout, low: int, high: int) -> Iterator[tuple[int, i
 
 
 def _apart(before: Box | None, after: Box) -> bool:
-    """Return whether a piece ends between two boxes (left, top, right, bottom)."""
+    """Return whether a piece ends between two boxes (left, top, right, bottom), whichever is further left."""
     assert before is not None
     height = max(before[3] - before[1], after[3] - after[1], 1e-6)
     middle = (after[1] + after[3]) / 2
-    return not before[1] <= middle <= before[3] or not -height < after[0] - before[2] < GAP * height
+    return not before[1] <= middle <= before[3] or max(after[0] - before[2], before[0] - after[2]) >= GAP * height
+
+
+def _bounds(layout: PageLayout, start: int, end: int) -> Box:
+    """Return left, top, right and bottom of all characters [start, end)."""
+    boxes = [box for box in layout.boxes[start:end] if box is not None]
+    return (min(box[0] for box in boxes), min(box[1] for box in boxes),
+            max(box[2] for box in boxes), max(box[3] for box in boxes))
 
 
 def _around(layout: PageLayout, start: int, end: int) -> Box:
-    boxes = [box for box in layout.boxes[start:end] if box is not None]
-    left, top = min(box[0] for box in boxes), min(box[1] for box in boxes)
-    right, bottom = max(box[2] for box in boxes), max(box[3] for box in boxes)
+    left, top, right, bottom = _bounds(layout, start, end)
     return round(left, 5), round(top, 5), round(right - left, 5), round(bottom - top, 5)

@@ -25,6 +25,7 @@ from ..app.tab_view import TabView
 from . import formatting as fmt
 from .figures import being_written, shown_answer, shown_key
 from .html import esc, part_colour
+from .markdown import BY_OCR
 from .panel import Outputs, Panel, block
 
 STRIP = "Where the answer looked"
@@ -46,10 +47,9 @@ _END = re.compile(r"[.!?…][\"'”’)\]]*\s|\n\s*\n")
 
 @dataclass(frozen=True)
 class Passage:
-    """One sentence: page number (from 1), its label, the share of the attention, its words and where they stand."""
+    """One sentence: page number (from 1), the share of the attention, its words and where they stand."""
 
     number: int
-    label: str
     share: float
     text: str
     start: int = 0
@@ -71,7 +71,7 @@ def passages(chunks: Sequence[Mapping[str, Any]], document: Document, most: int 
         if place and len(page[slice(*place)].split()) >= LEAST_WORDS:
             shares[number, *place] = shares.get((number, *place), 0.0) + float(chunk.get("share", 0.0))
     ranked = sorted(shares.items(), key=lambda item: -item[1])[:most]
-    return [Passage(number, document.pages[number - 1].label, share, document.pages[number - 1].text[start:end], start)
+    return [Passage(number, share, document.pages[number - 1].text[start:end], start)
             for (number, start, end), share in ranked]
 
 
@@ -106,7 +106,7 @@ def shown(text: str) -> str:
     return textwrap.shorten(text, LONGEST, placeholder=" …", break_on_hyphens=False)
 
 
-def bars(labels: Sequence[str], shares: Sequence[float], *, first_page: int = 1, selected: int | None = None,
+def bars(titles: Sequence[str], shares: Sequence[float], *, first_page: int = 1, selected: int | None = None,
          read: Sequence[tuple[int, int]] | None = None, parts: Sequence[int] = (),
          heights: Sequence[float] | None = None, cited: Collection[int] = ()) -> str:
     """Return the whole document, page by page. shares[0] belongs to page ``first_page``; pages in none of the ranges
@@ -117,13 +117,12 @@ def bars(labels: Sequence[str], shares: Sequence[float], *, first_page: int = 1,
     least = 0.0 if heights is None else LEAST_ABOVE * max(shares, default=0.0)
     heights = shares if heights is None else heights
     top = max([*heights, least])
-    inside = {page for low, high in read or ((1, len(labels)),) for page in range(low, high + 1)}
+    inside = {page for low, high in read or ((1, len(titles)),) for page in range(low, high + 1)}
     part_of = [part for part, pages in enumerate(parts) for _ in range(pages)]
     cells = []
-    for number, label in enumerate(labels, start=1):
+    for number, title in enumerate(titles, start=1):
         index = number - first_page
         share, height = (shares[index], heights[index]) if 0 <= index < len(shares) else (0.0, 0.0)
-        title = fmt.page_title(label)
         if number not in inside:
             title += " · not in context"
         elif shares:
@@ -137,7 +136,7 @@ def bars(labels: Sequence[str], shares: Sequence[float], *, first_page: int = 1,
         cells.append(f'<button type="button" class="{" ".join(("tf-page", *marks))}" data-action="page" '
                      f'data-page="{number}" tabindex="{"0" if number == (selected or 1) else "-1"}" '
                      f'style="--i:{tall:.3f}" title="{title}" aria-label="{title}"></button>')
-    density = "tf-few" if len(labels) <= 30 else "tf-many" if len(labels) > 240 else ""
+    density = "tf-few" if len(titles) <= 30 else "tf-many" if len(titles) > 240 else ""
     return f'<div class="tf-strip {density}" role="group" aria-label="{STRIP}">{"".join(cells)}</div>'
 
 
@@ -146,8 +145,9 @@ def strip_section(document: Document, shares: Sequence[float], attended: Sequenc
                   parts: Sequence[int] = (), usual: Sequence[float] = (), cited: Collection[int] = ()) -> str:
     """Return the strip, what it means, and the first of the ``attended`` passages. reported: whether the engine tells
     shares. usual: shares that every answer has; bars show what is above them. cited: as in ``bars``."""
-    labels, heights = [page.label for page in document.pages], above(shares, usual) if usual else None
-    drawn = bars(labels, shares, first_page=first_page, selected=selected, read=read, parts=parts,
+    titles = [fmt.page_title(document, page) for page in range(1, len(document.pages) + 1)]
+    heights = above(shares, usual) if usual else None
+    drawn = bars(titles, shares, first_page=first_page, selected=selected, read=read, parts=parts,
                  heights=heights, cited=cited)
     note = "Each bar is a page. Bars grow while an answer is written." if reported else STRIP_REMOTE
     if shares:
@@ -159,7 +159,8 @@ def strip_section(document: Document, shares: Sequence[float], attended: Sequenc
     found = [
         f'<li><button type="button" class="tf-passage" data-action="page" data-page="{passage.number}" '
         f'data-spot="{spot([passage.place])}">'
-        f"<b>{esc(fmt.page_title(passage.label))}</b> "
+        f"<b>{esc(fmt.page_title(document, passage.number))}</b> "
+        f'<span class="tf-muted">{BY_OCR if document.pages[passage.number - 1].words else ""}</span> '
         f'<span class="tf-muted">{passage.share * 100:.1f} %</span> {esc(shown(passage.text))}</button></li>'
         for passage in [passage for passage in attended if passage.number in tall][:MOST_PASSAGES]]
     if found:

@@ -10,7 +10,6 @@ import gradio as gr
 
 from . import reader
 from .chat import COPIED, READ_ALOUD, READ_SILENT
-from .formatting import PAGE, PAGE_OF
 from .html import COPY
 from .library import DROP_ANYWHERE, DROP_HELP, DROP_HERE, DROP_OTHER
 from .provenance import STAGES, TRACE_WORDS
@@ -69,10 +68,9 @@ def files() -> dict[str, str]:
 
     Not through ``css=``: Gradio would put its container's class before every selector, also before ``body``."""
     words = json.dumps({
-        "copy": COPY, "copied": COPIED, "readAloud": READ_ALOUD, "readSilent": READ_SILENT, "page": PAGE,
-        "pageOf": PAGE_OF, "trace": {**TRACE_WORDS, "stages": STAGES}, "pageEmpty": reader.PAGE_EMPTY,
-        "pageBroken": reader.PAGE_BROKEN, "findBroken": reader.FIND_BROKEN, "linked": reader.LINKED,
-        "link": reader.LINK,
+        "copy": COPY, "copied": COPIED, "readAloud": READ_ALOUD, "readSilent": READ_SILENT,
+        "trace": {**TRACE_WORDS, "stages": STAGES}, "pageEmpty": reader.PAGE_EMPTY, "pageBroken": reader.PAGE_BROKEN,
+        "findBroken": reader.FIND_BROKEN, "linked": reader.LINKED, "link": reader.LINK,
         "drop": {"label": f"{DROP_HERE} {DROP_HELP}".replace("\n", " "), "here": DROP_ANYWHERE, "other": DROP_OTHER}})
     drop = json.dumps(f"{DROP_HERE}\n{DROP_HELP}").replace("\\n", "\\A ")
     script, style = ("\n".join((ASSETS / name).read_text(encoding="utf-8") for name in names)

@@ -24,6 +24,7 @@ from ..app.library import Entry
 from ..app.quotes import places, spot
 from ..app.runs import Run
 from ..app.services import Services
+from ..page import formatting as fmt
 from ..page import reader
 from ..page.chat import inside, wait
 from ..page.panel import pace
@@ -76,7 +77,7 @@ def page_routes(services: Services) -> list[Route]:
         ranges = sorted((place.start, min(place.end, len(page.text)))
                         for place in places(request.query_params.get("spot", ""))
                         if place.page == number and place.start < place.end)
-        answer: dict[str, Any] = {"page": number, "label": page.label}
+        answer: dict[str, Any] = {"page": number, "title": fmt.page_title(document, number)}
         part, there = services.library.place(entry, number)
         layout = services.pages.layout(services.library.file(part), there) if part.is_drawn else None
         if layout is not None and page.words:
@@ -95,7 +96,7 @@ def page_routes(services: Services) -> list[Route]:
         listed = []
         for hit in hits:
             page = document.pages[hit.page - 1]
-            listed.append({"page": hit.page, "label": page.label, "spot": spot([hit]),
+            listed.append({"page": hit.page, "spot": spot([hit]),
                            "before": page.text[max(0, hit.start - AROUND) : hit.start],
                            "words": page.text[hit.start : hit.end], "after": page.text[hit.end : hit.end + AROUND]})
         return JSONResponse({"total": total, "hits": listed}, headers=NOT_KEPT)
@@ -107,7 +108,7 @@ def page_routes(services: Services) -> list[Route]:
 def _asked(services: Services, request: Request) -> tuple[Entry, Document, int]:
     """Return the document and page (0: none was named) that an address means. Raises HTTPException."""
     entry = services.library.get(request.path_params["document"])
-    document = services.library.document(entry.id) if entry and entry.state == "ready" else None
+    document = services.library.document(entry.id) if entry and entry.has_text else None
     given = request.path_params.get("page", "0")
     number = int(given) if given.isdecimal() and len(given) < 10 else -1
     if entry is None or document is None or not 0 <= number <= len(document.pages):

@@ -13,11 +13,12 @@ from collections.abc import Iterator
 import httpx
 import openai
 import pytest
-from little_books import make_document, wait_for
+from little_books import SENTENCE, make_document, wait_for
 
 from tests.scripted_engine import EngineScript
-from triforce_core import SamplingParams
-from ui.api.messages import sampling, shown
+from triforce_core import SamplingParams, read_document
+from ui.api.chat import ALONE, NEEDS
+from ui.api.messages import LONGEST_ANSWER, sampling, shown
 from ui.app.tab_view import TabView
 
 
@@ -103,15 +104,51 @@ def test_streaming_is_the_same_answer_while_it_is_written(client, served, script
 
 def test_free_answers_tell_which_sentences_have_a_passage(client, served, scripted, monkeypatch) -> None:
     wait_for(lambda: served.services.queue.model is not None)
+    monkeypatch.setattr(served.services.queue._evidence, "judges", True)
     monkeypatch.setattr(served.services.queue, "model",
                         dataclasses.replace(served.services.queue.model, instructions=True))
-    scripted.answer = "The keeper of Ness 2 counted 201 ships. Quantum computers factor large integers with many gates."
+    scripted.answer = (f"{SENTENCE.format(place='Ness 2', n=201)} "
+                       "Quantum computers factor large integers with many gates.")
     given = {"model": "builtin", "messages": about(upload(client, 6), pages="2-4")}
     here, foreign = client.chat.completions.create(**given).support
-    assert here["found"] and here["place"]["page"] == 2 and not foreign["found"] and foreign["place"] is None
+    assert (here["verdict"], here["places"][0]["page"]) == ("supported", 2)
+    assert (foreign["verdict"], foreign["places"]) == ("not found", [])
     chunks = list(client.chat.completions.create(**given, stream=True))
     assert chunks[-1].support == [here, foreign]
-    assert not any(hasattr(chunk, "support") for chunk in chunks[:-1])
+    assert [one for chunk in chunks[:-1] for one in getattr(chunk, "support", ())] == [here, foreign], "each once"
+
+
+def test_passages_come_first_with_their_level_and_pages_of_the_file(client, served, scripted, monkeypatch) -> None:
+    evidence = served.services.queue._evidence
+    monkeypatch.setattr(evidence, "first", 0.2)
+    monkeypatch.setattr(evidence, "level", "perhaps")
+    given = {"model": "builtin", "messages": about(upload(client, 6), "How many ships did the keeper of Ness count?",
+                                                   pages="3-5")}
+    answer = client.chat.completions.create(**given)
+    best = answer.passages[0]
+    assert answer.level == "perhaps" and best["places"][0]["page"] == best["marked"][0]["page"] == 3
+    assert "keeper of Ness 3" in best["text"] and best["path"]
+    assert answer.choices[0].message.content.endswith("(p. 3)"), "spelled: its page stands with it"
+    seen = list(client.chat.completions.create(**given, stream=True))
+    with_words = next(at for at, chunk in enumerate(seen) if chunk.choices[0].delta.content)
+    orders = [(at, chunk.passages) for at, chunk in enumerate(seen[:-1]) if hasattr(chunk, "passages")]
+    assert orders[-1][1] == answer.passages and orders[-1][0] < with_words
+    assert [passages for _, passages in orders[:-1]] in ([], [answer.passages[::-1]]), "replaced at most once"
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in seen) == answer.choices[0].message.content
+    assert seen[-1].passages == answer.passages and seen[-1].level == "perhaps"
+
+
+def test_an_answer_goes_without_passages_that_cannot_be_found(client, served, scripted, monkeypatch) -> None:
+    wait_for(lambda: served.services.queue.model is not None)
+    monkeypatch.setattr(served.services.queue._evidence, "dead", True)
+    given = {"model": "builtin", "messages": about(upload(client, 3))}
+    with pytest.raises(openai.APIStatusError, match="could not be searched"):
+        client.chat.completions.create(**given)  # a model that only spells has nothing to say
+    monkeypatch.setattr(served.services.queue, "model",
+                        dataclasses.replace(served.services.queue.model, instructions=True))
+    answer = client.chat.completions.create(**given)
+    assert answer.passages == [] and "could not be searched" in answer.passages_problem
+    assert answer.choices[0].message.content
 
 
 def test_quotations_come_with_their_places(client, scripted) -> None:
@@ -232,7 +269,7 @@ def test_a_system_prompt_is_followed_or_refused(client, served, monkeypatch) -> 
     ({"response_format": {"type": "json_object"}}, "unsupported_parameter"), ({"temperature": 99}, "config"),
     ({"top_p": 0}, "config"), ({"seed": -2}, "config"), ({"max_tokens": 0}, "config"), ({"model": "gpt-9"},
                                                                                       "model_not_found"),
-    ({"messages": []}, "invalid_messages"), ({"messages": [{"role": "user", "content": "Hello?"}]}, "no_document"),
+    ({"messages": []}, "invalid_messages"), ({"messages": [{"role": "user", "content": None}]}, "no_question"),
     ({"messages": [{"role": "assistant", "content": "Hi"}]}, "no_question"), ({"stop": [""]}, "invalid_stop"),
     ({"stop": ""}, "invalid_stop"), ({"stop": {"a": 1}}, "invalid_stop"), ({"stop": ["a"] * 17}, "invalid_stop"),
     ({"extra_body": {"stream": "yes"}}, "invalid_stream"),
@@ -268,6 +305,53 @@ def test_of_a_stop_text_nothing_is_shown_however_it_comes(text: str, stops: list
     assert shown(text[:come], stops, True) == (len(left), found)
 
 
+def test_minus_one_means_an_answer_to_its_end() -> None:
+    for name in ("max_tokens", "max_completion_tokens"):
+        assert sampling({name: -1}, SamplingParams()).max_new_tokens == LONGEST_ANSWER
+    assert sampling({"max_tokens": None, "temperature": None}, SamplingParams()) == SamplingParams()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_without_a_document_the_built_in_says_what_it_needs(served, stream: bool) -> None:
+    body = {"messages": [{"role": "user", "content": "Hello"}], "stream": stream, "max_tokens": None}
+    before = list(served.services.runs._runs)
+    answer = httpx.post(served.url + "v1/chat/completions", json=body, timeout=20.0)
+    assert answer.status_code == 200 and json.dumps(NEEDS) in answer.text
+    assert list(served.services.runs._runs) == before, "nothing ran"
+    assert answer.text.endswith("data: [DONE]\n\n") == stream
+
+
+def test_without_a_document_a_chat_model_answers(client, served, monkeypatch) -> None:
+    chatty = dataclasses.replace(served.services.queue.model, instructions=True)
+    monkeypatch.setattr(served.services.queue, "model", chatty)
+    monkeypatch.setattr(served.services.queue._engine, "_model", chatty)
+    turns = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": None},
+             {"role": "user", "content": "The lamp is green. What lamp?"}]
+    answer = httpx.post(served.url + "v1/chat/completions", json={"messages": turns, "max_tokens": -1}, timeout=20.0)
+    assert answer.json()["choices"][0]["message"]["content"].endswith(ALONE), "what the scripted engine was given"
+    run = list(served.services.runs._runs.values())[-1]
+    assert run.question == "The lamp is green. What lamp?"
+
+
+def test_the_encoding_of_a_text_can_be_given(client, served, monkeypatch) -> None:
+    monkeypatch.setattr(served.services.extractor, "_read", read_document)
+    data = uuid.uuid4().hex.encode() + " Vor der Brücke steht ein Müller.".encode("mac-roman")
+    part = {"type": "file", "file": {"filename": "a.txt", "file_data": base64.b64encode(data).decode(),
+                                     "encoding": "x"}}
+    messages = [{"role": "user", "content": [part, {"type": "text", "text": "Wer?"}]}]
+    for wrong in ("", "x"):
+        part["file"]["encoding"] = wrong
+        said = refused(lambda: client.chat.completions.create(model="builtin", messages=messages),
+                       "unreadable_document")["message"]
+        assert "mac-roman" in said, "the choices are named"
+    part["file"]["encoding"] = "macintosh"
+    assert client.chat.completions.create(model="builtin", messages=messages).choices
+    form = {"file": ("b.txt", data + b"."), "encoding": (None, "koi8-r"), "purpose": (None, "user_data")}
+    file = httpx.post(served.url + "v1/files", files=form, timeout=20.0).json()["id"].removeprefix("file-")
+    wait_for(lambda: served.services.library.get(file).state == "ready")
+    assert "Br÷cke" in served.services.library.document(file).pages[0].text
+
+
 def test_a_seed_of_minus_one_is_another_every_time() -> None:
     seeds = {sampling({"seed": -1}, SamplingParams()).seed for _ in range(5)}
     assert len(seeds) == 5 and min(seeds) >= 0
@@ -298,15 +382,22 @@ def test_what_is_no_route_is_said_in_the_same_form(served, method: str, path: st
     assert f"{method} /{path}" in error["message"] and ("allow" in answer.headers) == (status == 405)
 
 
-def test_a_document_that_does_not_fit_says_need_have_and_what_to_do(client) -> None:
+def test_a_document_that_does_not_fit_is_answered_from_some_of_its_pages(client) -> None:
     file = upload(client, 30, words=1500)
+    answer = client.chat.completions.create(model="builtin", messages=about(file)).model_dump()
+    assert answer["pages_asked_about"] == "1-30" != answer["pages_read"]
+    *_, last = client.chat.completions.create(model="builtin", messages=about(file), stream=True)
+    assert last.model_dump()["pages_read"] == answer["pages_read"]
+
+
+def test_a_page_that_does_not_fit_says_need_have_and_what_to_do(client) -> None:
+    file = upload(client, 1, words=45_000)
     for stream in (False, True):
         with pytest.raises(openai.BadRequestError) as caught:
             client.chat.completions.create(model="builtin", messages=about(file), stream=stream)
         answer = caught.value.body
         assert answer["code"] == "context_length_exceeded" and answer["need"] > answer["have"] > 30_000
-        assert "pages" in answer["remedy"]
-    assert client.chat.completions.create(model="builtin", messages=about(file, pages="1-3")).choices
+        assert "longer context" in answer["remedy"]
 
 
 def test_a_bad_file_is_a_clear_error(client) -> None:

@@ -64,10 +64,10 @@ def test_pages_come_from_their_own_files(services: Services, two) -> None:
     assert get(f"/pages/{whole.id}/5/picture").status_code == 404  # a text has none
     assert get(f"/pages/{whole.id}/10/text").status_code == get(f"/pages/{whole.id}/0/picture").status_code == 404
     page = get(f"/pages/{whole.id}/7/text", params={"spot": "7:0-30"}).json()
-    assert page["label"] == "Lighthouse, 2" and page["pieces"] and page["marks"]
+    assert page["title"] == "Lighthouse, page 2 (7 of 9)" and page["pieces"] and page["marks"]
     assert get(f"/pages/{whole.id}/5/text").json()["text"] == services.library.document(two[0]).pages[4].text
     hits = get(f"/pages/{whole.id}/find", params={"words": "counted 301 ships"}).json()["hits"]
-    assert [hit["label"] for hit in hits] == ["Harbour letters, 3", "Lighthouse, 3"]
+    assert [hit["page"] for hit in hits] == [3, 8]
 
 
 def test_they_are_read_and_asked_about(services: Services, two, script) -> None:
@@ -92,7 +92,7 @@ def test_they_are_read_and_asked_about(services: Services, two, script) -> None:
     html = markdown.Citations(services.finders).render(script.answer, services.library.document(view.document),
                                                         view.document)
     chips = [part.split(">")[1].split("<")[0] for part in html.split('class="tf-cite"')[1:]]
-    assert chips == ["Lighthouse, p. 2", "Harbour letters, p. 2"] and 'data-page="7"' in html
+    assert chips == ["Lighthouse, p. 2 (7 of 9)", "Harbour letters, p. 2 (2 of 9)"] and 'data-page="7"' in html
     *_, content = exported(services, view.conversation, "md")
     assert "Harbour letters + Lighthouse" in content
     page_choice.actions(services)["together"](view, {})
@@ -145,6 +145,7 @@ def test_too_much_together_offers_those_that_fit_whole(services: Services, two) 
     services.read_together(view)
     wait_for(lambda: phase(services, view) == "too_long")
     entry = services.library.get(view.document)
+    page_choice.actions(services)["choose-pages"](view, {})
     assert services.choosing(view) == entry
     view.notice = ("info", NEW_TALK, "")
     (card,) = [panel for panel in document_head.panels(services) if panel.name == "notice"]

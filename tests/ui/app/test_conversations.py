@@ -17,7 +17,7 @@ from ui.app import questions as starters
 from ui.app.conversations import Conversation, Conversations
 from ui.app.database import Database
 from ui.app.library import Library
-from ui.app.questions import SAME_SEED_TITLE
+from ui.app.questions import SAME_SEED_TITLE, WARMER, WARMER_TITLE
 from ui.app.services import Services
 from ui.app.settings import Settings
 from ui.app.tab_view import LISTED, TabView
@@ -121,7 +121,7 @@ def test_exports_hold_everything_and_nothing_live(talks: Conversations) -> None:
     say(talks, talk, "a", f"{EVIL}\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n```\ncode <b>\n```")
     say(talks, talk, "b", "first version")
     say(talks, talk, "b2", "second version", parent="a")
-    whole = export.Talk(talks.get(talk.id), EVIL, talks.answers(talk.id), talks.every_answer(talk.id),
+    whole = export.Talk(talks.get(talk.id), EVIL, 9, talks.answers(talk.id), talks.every_answer(talk.id),
                         talks.versions(talk.id))
     name, page = export.export(whole, "html")
     assert re.fullmatch(r"[\w.-]+\.html", name)
@@ -151,11 +151,11 @@ def test_exports_name_every_citation(talks: Conversations) -> None:
     for key in ("a", "b"):
         talks.begin(key, talk.id, "Where?")
         talks.save(key, text=text, token_ids=(1,), state="done", error="", result={"quotes": quotes})
-    whole = export.Talk(talks.get(talk.id), "Book", talks.answers(talk.id), talks.every_answer(talk.id), {})
+    whole = export.Talk(talks.get(talk.id), "Book", 9, talks.answers(talk.id), talks.every_answer(talk.id), {})
     for kind in ("md", "html"):
         made = export.export(whole, kind)[1]
         for number in range(7):
-            line = f"“quotation no {number}” p. L{number}-1, p. L{number}-2, p. L{number}-3"
+            line = f"“quotation no {number}” p. L{number}-1 (1 of 9), p. L{number}-2 (2 of 9), p. L{number}-3 (3 of 9)"
             assert made.count(line) == 2, (kind, number)
 
 
@@ -215,7 +215,8 @@ def test_starters_ask_about_what_is_there() -> None:
     assert starters.starters(make_document(1))[-1] == starters.STARTER_WHOLE
 
 
-def test_ask_again_edit_and_find(services: Services, tmp_path: Path, script) -> None:
+def test_ask_again_edit_and_find(services: Services, tmp_path: Path, script,
+                                 monkeypatch: pytest.MonkeyPatch) -> None:
     view = TabView()
     services.add(view, [(write_book(tmp_path, "a.txt"), "a.txt")])
     wait_for(lambda: phase(services, view) == "ready")
@@ -240,11 +241,17 @@ def test_ask_again_edit_and_find(services: Services, tmp_path: Path, script) -> 
     assert [answer.id for answer in services.conversations.answers(view.conversation)] == [first, third]
     assert view.editing is None
     services.keep(Settings())
-    run = services.ask_again(view, third)
-    assert view.notice[1] == SAME_SEED_TITLE
-    wait_for(lambda: run.ended)
+    engine, temperatures = services.queue._engine, []
+    ask_engine = engine.ask
+    monkeypatch.setattr(engine, "ask", lambda *given: temperatures.append(given[2].temperature) or ask_engine(*given))
+    for follows, title in ((False, SAME_SEED_TITLE), (True, WARMER_TITLE)):  # one that only quotes has one answer
+        told_services(services, follows)
+        third = (run := services.ask_again(view, third)).id
+        assert view.notice[1] == title
+        wait_for(lambda: run.ended and services.conversations.answer(run.id).state == "done")
+    assert temperatures == [0.0, WARMER]
     _, kind, content = exported(services, view.conversation, "json")
-    assert kind == "application/json" and len(json.loads(content)["answers"]) == 5
+    assert kind == "application/json" and len(json.loads(content)["answers"]) == 6
     assert exported(services, view.conversation, "exe") is None and exported(services, "none", "md") is None
 
 

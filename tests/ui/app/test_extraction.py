@@ -38,7 +38,7 @@ class Scripted:
         self.begun = threading.Semaphore(0)
         self.over = False
 
-    def __call__(self, path: Path, password: str | None = None, *, progress, cancel: threading.Event) -> Document:
+    def __call__(self, path: Path, password: str | None = None, *, progress, part, cancel: threading.Event) -> Document:
         call = Call(path, password, self._deaf())
         self.calls.append(call)
         self.begun.release()

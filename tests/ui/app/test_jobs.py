@@ -12,11 +12,12 @@ from held_engine import quick_script, wait_for_text
 from little_books import make_document, phase, wait_for, write_book
 
 from tests.scripted_engine import ScriptedEngine
-from triforce_core import Document, EngineConfig, TriForceError
+from triforce_core import Document, DocumentFit, EngineConfig, SamplingParams, TriForceError, Turn
 from ui.app import folders as places
-from ui.app import jobs
+from ui.app import jobs, queue
 from ui.app.engine_holder import FIRST_LIMIT, HUNG_AFTER, LEAST_LIMIT, LIMIT, STEPS, UNASKED, Watchdog
-from ui.app.jobs import SHORT, Job, JobKind, Selection, in_order
+from ui.app.jobs import SHORT, Job, JobKind, Request, Selection, in_order, room_for_pages
+from ui.app.runs import Run
 from ui.app.services import DOCUMENT_DELETED, Services
 from ui.app.tab_view import TabView
 from ui.page import chat, formatting
@@ -37,10 +38,10 @@ def order(jobs: list[Job], front: tuple[str, ...] = ("seen",)) -> list[Job]:
 def test_a_prefill_that_nobody_waits_for_runs_last() -> None:
     """Behind every question and whatever is looked at, short or long; only what nobody asked for comes later."""
     unseen, question, race = job("prefill", "unseen"), job("answer", "other"), job("race", "third")
-    seen, trial = job("prefill", "seen"), job("trial", "seen")
-    for asked in itertools.permutations([unseen, question, race, seen, trial]):
+    seen = job("prefill", "seen")
+    for asked in itertools.permutations([unseen, question, race, seen]):
         taken = order(list(asked))
-        assert taken[3:] == [unseen, trial], [each.kind for each in asked]
+        assert taken[3:] == [unseen], [each.kind for each in asked]
         assert taken[:3] == [each for each in asked if each in (question, race, seen)], "as they were asked for"
 
 
@@ -62,7 +63,7 @@ class HeldReader:
     def __init__(self) -> None:
         self.let, self.broken = threading.Event(), False
 
-    def __call__(self, path: Path, password: str | None = None, *, progress=None, cancel=None) -> Document:
+    def __call__(self, path: Path, password: str | None = None, *, progress=None, part=None, cancel=None) -> Document:
         progress(2, 8)
         while not self.let.wait(0.005):
             if cancel is not None and cancel.is_set():
@@ -115,6 +116,33 @@ def test_it_says_what_it_waits_for_and_how_long(services: Services, view: TabVie
     assert "page 2 of 8 extracted" in said and "left" in said
 
 
+def test_a_long_question_says_how_long_its_reading_takes_before_it_is_read(services: Services, view: TabView,
+                                                                           reader: HeldReader) -> None:
+    reader.let.set()
+    wait_for(lambda: services.phase(services.library.get(view.document)) == "ready")
+    services.queue._estimates._rate = 250.0  # tokens per second
+    long, short = Run(view.document, "word " * 20_000), Run(view.document, "Who?")
+    assert services.queue.question_seconds(long) == 100.0
+    assert "reading this long question takes about 1 min 40 s" in chat.wait(services, long)
+    assert chat.wait(services, short) == ""
+    long.state = "answering"
+    assert chat.state_line(long, chat.wait(services, long), 8) == "Reading the question · about 1 min 40 s left"
+
+
+def test_what_is_kept_back_grows_with_the_conversation() -> None:
+    document, fit = make_document(3), DocumentFit(20_000, 6656, (5000,) * 4)
+
+    def room(turns: int, context: int = 8192, longest: int = 1024) -> int:
+        request = Request(Selection("d", document, ((1, 3),)), "Why?", SamplingParams(max_new_tokens=longest), (),
+                          (Turn("And why?", tuple(range(900))),) * turns)
+        return room_for_pages(fit, context, request)
+
+    assert room(0) == 6656 - 64, "what is kept from the start is enough for one question"
+    assert room(1) == 8192 - 200 - 1024 - (16 + 900 + 6) - 64 > room(2) > room(3)
+    assert room(20) == 6656 // 4 - 64, "pages keep a quarter"
+    assert room(1, context=0) == 6656 - 64 and room(0, longest=100_000) == room(0)
+
+
 def test_stop_reaches_it(services: Services, view: TabView, reader: HeldReader) -> None:
     run = services.ask(view, "First?")
     services.stop(view)
@@ -140,16 +168,18 @@ def test_where_no_text_comes_it_ends(services: Services, view: TabView, reader: 
                                       "broken": ("failed", "The file is broken.")}[how]
 
 
-def test_it_waits_until_pages_are_chosen_that_fit(services: Services, view: TabView, reader: HeldReader) -> None:
+def test_asked_early_about_too_much_it_is_answered_from_what_fits(services: Services, view: TabView,
+                                                                  reader: HeldReader) -> None:
     services.queue.reconfigure(EngineConfig(max_context=1024 + 400))
     run = services.ask(view, "First?")
     reader.let.set()
-    wait_for(lambda: phase(services, view) == "too_long")
-    wait_for(lambda: services.queue.holds(run))
-    assert run.state == "queued" and formatting.FOR_PAGES in chat.inside(services, run, False)
-    services.choose_pages(view, "3-4")
     wait_for(lambda: run.ended)
-    assert (run.state, run.ranges, run.asked_about) == ("done", ((3, 4),), ())
+    assert run.state == "done" and run.did_not_fit and phase(services, view) == "too_long"
+    assert run.ranges != run.asked_about == services.library.get(view.document).ranges
+    services.queue.reconfigure(EngineConfig(max_context=1024 + 8))  # not one page
+    run = services.ask(view, "Second?")
+    wait_for(lambda: run.ended)
+    assert (run.state, run.error) == ("failed", queue.CHOOSE_PAGES_FIRST)
 
 
 POLL = 2.0

@@ -402,6 +402,8 @@ def test_a_text_of_which_the_tokens_are_known_is_not_read_yet() -> None:
     job = Job("prefill", chosen.key, chosen, stage="tokenize", progress=PrefillProgress(900, 900, 1e5, 0.0, "tokenize"))
     known = jobs.Estimates({})
     assert known.ahead([job], None).seconds is None, "how fast it is read is not known"
+    assert jobs.Estimates({}, lambda: 50.0).reading(chosen) == pytest.approx(
+        chosen.chosen.characters / jobs.LETTERS_A_TOKEN / 50), "but for what was read on another day"
     known.opened(chosen, DocumentOpened("id", 1000, (), 10.0, 10.0, False, 4096))
     assert known.ahead([job], None).seconds == pytest.approx(chosen.chosen.characters / jobs.LETTERS_A_TOKEN / 100)
     job.progress = PrefillProgress(450, 900, 100.0, 4.5)
@@ -443,7 +445,7 @@ def test_a_note_that_gave_way_to_a_long_reading_is_read_again_for_its_next_quest
     assert stand() == ("unsaved", "ready")
 
 
-def test_pages_chosen_while_others_are_found_too_long_are_answered_from(services: Services, held: Held,
+def test_pages_chosen_while_others_are_counted_are_those_of_the_next_question(services: Services, held: Held,
                                                                        tmp_path: Path) -> None:
     services.queue.reconfigure(EngineConfig(max_context=1024 + 400))
     view = TabView()
@@ -455,4 +457,4 @@ def test_pages_chosen_while_others_are_found_too_long_are_answered_from(services
     until(services, held, lambda: run.state == "preparing")  # what it asks about is being counted
     services.choose_pages(view, "3-4")
     held.let_all(services.queue)
-    assert (run.state, run.ranges) == ("done", ((3, 4),)) and not services.queue.holds(run)
+    assert (run.state, run.asked_about) == ("done", ((1, 11),)) and not services.queue.holds(run)

@@ -98,10 +98,10 @@ def test_a_quotation_is_told_again_and_its_pages_count_in_the_whole_document() -
     open_, closed, other = (QuoteEvent(number, 1, end, end > 5, 1, (
         QuoteOccurrence(3, 4, (QuotePlace(2, "xi", 0, end),)),)) for number, end in ((0, 4), (0, 9), (1, 8)))
     run.accumulator.add(open_)
-    assert quoting(run.quotes) == " · quoting p. xi"
+    assert quoting(run.quotes, 14) == " · quoting p. xi (11 of 14)"
     run.accumulator.add(closed)
-    assert quoting(run.quotes) == "" and run.accumulator.quotes == (closed,)
+    assert quoting(run.quotes, 14) == "" and run.accumulator.quotes == (closed,)
     run.accumulator.add(other)
     assert [(quote["number"], quote["closed"]) for quote in run.quotes] == [(0, True), (1, True)]
     (place,) = run.quotes[0]["occurrences"][0]["places"]
-    assert place == {"page": 11, "label": "xi", "start": 0, "end": 9}
+    assert place == {"page": 11, "label": "xi", "start": 0, "end": 9, "ocr": False}

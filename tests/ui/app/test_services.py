@@ -14,18 +14,21 @@ import pytest
 from little_books import PASSWORD, asked, make_document, opened, phase, read_quickly, wait_for, write_book
 
 from tests.scripted_engine import EngineScript, ScriptedEngine
+from tests.scripted_evidence import ScriptedEvidence
 from triforce_core import Document, EngineClient, EngineConfig, Page, SamplingParams, SpeculationConfig, TriForceError
 from triforce_core.errors import DamagedWeightsError
 from ui.app import engine_holder, queue
 from ui.app import folders as places
 from ui.app.jobs import Request, Selection
+from ui.app.library import Library
 from ui.app.questions import MOST, ONE_AT_A_TIME, Suggestions
 from ui.app.queue import APP_ENDED
 from ui.app.runs import Run
 from ui.app.services import Services
 from ui.app.settings import Settings
 from ui.app.tab_view import TabView
-from ui.page import document_head
+from ui.page import chat, document_head
+from ui.page.page_choice import TO
 
 
 def test_ask_and_keep(services: Services, tmp_path: Path) -> None:
@@ -121,7 +124,7 @@ def test_an_engine_whose_process_is_stopped_is_said_and_replaced(tmp_path: Path,
         services.close()
 
 
-def test_too_long_asks_for_pages(services: Services, tmp_path: Path, script: EngineScript) -> None:
+def test_what_is_too_long_is_answered_from_the_pages_of_its_passages(services: Services, tmp_path: Path) -> None:
     services.queue.reconfigure(EngineConfig(max_context=1024 + 200))
     view = TabView()
     services.add(view, [(write_book(tmp_path, "long.txt", pages=10), "long.txt")])
@@ -130,9 +133,15 @@ def test_too_long_asks_for_pages(services: Services, tmp_path: Path, script: Eng
     fit = services.queue.fits[entry.id]
     ((first, last),) = services.collection.suggestion(entry)
     assert sum(fit.page_tokens[first - 1 : last]) <= fit.max_tokens < fit.tokens
-    with pytest.raises(TriForceError, match=queue.NOT_ALL_FITS):  # at once: no conversation begins with it
-        services.ask(view, "Anything?")
-    assert view.conversation is None and services.conversations.of(entry.id) == []
+    assert services.choosing(view) is None, "no box stands in the way of a question"
+    words = services.library.document(entry.id).pages[7].text.split()[3:9]
+    run = asked(services, view, " ".join(words))
+    best = run.passages.passages[0].places[0].page
+    pages = {page for first, last in run.ranges for page in range(first, last + 1)}
+    assert best in pages and run.did_not_fit and run.asked_about == ((1, 10),) and run.state == "done"
+    assert sum(fit.page_tokens[page - 1] for page in pages) <= fit.max_tokens
+    kept = services.conversations.answer(run.id).result
+    assert chat.from_pages(kept).endswith(chat.NOT_ALL_FIT) and f"of pages 1{TO}10" in chat.from_pages(kept)
     with pytest.raises(TriForceError):
         services.choose_pages(view, "3-99")
     services.choose_pages(view, "3-4")
@@ -152,10 +161,17 @@ def test_password(services: Services, tmp_path: Path) -> None:
     wait_for(lambda: phase(services, view) == "ready")
 
 
-def test_race_is_the_same_words_from_the_same_seed(services: Services, tmp_path: Path) -> None:
+def test_race_is_the_same_words_from_the_same_seed(services: Services, tmp_path: Path,
+                                                   monkeypatch: pytest.MonkeyPatch) -> None:
     view = opened(services, tmp_path)
+    wait_for(lambda: phase(services, view) == "ready")
+    engine, asked = services.queue._engine, []
+    ask = engine.ask
+    monkeypatch.setattr(engine, "ask", lambda *given: asked.append((given[0], given[2].max_new_tokens)) or ask(*given))
     run = services.race(view, "How many ships?")
     wait_for(lambda: run.ended)
+    longest = services.settings.max_new_tokens  # the question is read before the lanes: the first would pay for it
+    assert asked == [("How many ships?", 1), ("How many ships?", longest), ("How many ships?", longest)]
     assert run.state == "done" and run.outcome["same"] and run.outcome["speedup"] > 1
     plain, fast = (lane.finished.stats for lane in run.accumulators)
     assert (plain.engine, fast.engine) == ("autoregressive", "triforce")
@@ -233,9 +249,10 @@ def test_a_guest_is_read_answered_and_forgotten(services: Services) -> None:
     assert services.queue.open_key == (lent.id, ((1, 4),))
 
 
-def test_a_guest_that_does_not_fit_says_need_and_have(services: Services, script: EngineScript) -> None:
-    lent = make_document(40, words=2000)
-    run = answer(services, lent)
+def test_a_guest_of_which_no_page_fits_says_need_and_have(services: Services) -> None:
+    run = answer(services, make_document(40, words=2000))
+    assert (run.state, run.fit, run.did_not_fit) == ("done", None, True)
+    run = answer(services, make_document(1, words=80_000))
     assert run.state == "failed" and run.fit is not None and run.fit.tokens > run.fit.max_tokens
 
 
@@ -287,9 +304,8 @@ def tried(services: Services, view: TabView) -> bool:
     return bool(services.library.get(view.document).suggested)
 
 
-def test_what_it_is_sure_of_is_suggested_and_kept(services: Services, suggestions: Suggestions, view: TabView,
-                                                  script: EngineScript) -> None:
-    script.confidence = 90
+def test_what_it_surely_answers_is_suggested_and_kept(services: Services, suggestions: Suggestions,
+                                                      view: TabView) -> None:
     before = dict(services.queue.counters.tokens)
     suggestions.start()
     wait_for(lambda: tried(services, view))
@@ -301,50 +317,49 @@ def test_what_it_is_sure_of_is_suggested_and_kept(services: Services, suggestion
     assert found(services, suggestions, view) == ()  # of other pages
 
 
-@pytest.mark.parametrize("confidence", [-1, 30, 60])
-def test_what_it_is_not_sure_of_is_not(services: Services, suggestions: Suggestions, view: TabView,
-                                       script: EngineScript, confidence: int) -> None:
-    script.confidence = confidence  # 60: it answers, but is not sure
+@pytest.mark.parametrize("level", ["perhaps", "not found"])
+def test_what_it_may_not_answer_is_not_suggested(services: Services, suggestions: Suggestions, view: TabView,
+                                                 evidence: ScriptedEvidence, level: str) -> None:
+    evidence.level = level
     suggestions.start()
     wait_for(lambda: tried(services, view))
     assert len(found(services, suggestions, view)) == 0
 
 
-def test_a_question_stops_the_trial_and_is_answered(services: Services, suggestions: Suggestions, view: TabView,
-                                                    script: EngineScript) -> None:
-    script.confidence, script.triforce_tokens_per_second = 90, 2.0  # a trial would take a minute
-    suggestions.start()
-    wait_for(lambda: any(job.kind == "trial" for job in services.queue.jobs()))
-    trial = next(job.run for job in services.queue.jobs() if job.kind == "trial")
-    wait_for(lambda: trial.state == "answering")
-    script.triforce_tokens_per_second = 4000.0
-    run = services.ask(view, "How many ships?")
-    wait_for(lambda: trial.ended)
-    assert trial.state == "stopped"
-    wait_for(lambda: run.ended)
-    assert run.state == "done" and services.queue.ahead(run) is None
-    assert not tried(services, view)  # and none is tried behind a conversation, which the cache holds
-
-
-def test_a_trial_opens_nothing(services: Services, view: TabView, tmp_path: Path) -> None:
-    document = services.library.document(view.document)
-    selection = services.questions.selection(services.library.get(view.document))
-    services.add(view, [(write_book(tmp_path, "other.txt", 3), "other.txt")])
-    wait_for(lambda: phase(services, view) == "ready")
-    assert document is not None and services.queue.open_key[0] == view.document
-    run = services.queue.try_out(Request(selection, "Who?", SamplingParams(), (("", SpeculationConfig()),)),
-                                 lambda: None)
-    wait_for(lambda: run.ended)
-    assert run.state == "stopped" and services.queue.open_key[0] == view.document
-
-
-def test_a_chat_model_is_not_tried(services: Services, suggestions: Suggestions, view: TabView,
-                                   monkeypatch) -> None:
-    import dataclasses
-
-    monkeypatch.setattr(services.queue, "model", dataclasses.replace(services.queue.model, instructions=True))
-    assert suggestions._next() is None
-    monkeypatch.undo()
+def test_nothing_is_tried_behind_a_conversation(services: Services, suggestions: Suggestions, view: TabView) -> None:
     assert suggestions._next() is not None
     asked(services, view, "How many?")
     assert suggestions._next() is None
+
+
+def test_the_first_pages_can_be_asked_about_while_others_are_read(services: Services, tmp_path: Path,
+                                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, go_on = make_document(12), threading.Event()
+
+    def read(path: Path, password: str | None = None, *, progress, part, cancel) -> Document:
+        progress(5, 12)
+        part(dataclasses.replace(whole, pages=whole.pages[:4]))
+        assert go_on.wait(10)
+        return whole
+
+    monkeypatch.setattr(services.extractor, "_read", read)
+    (tmp_path / "scan.pdf").write_text("a scan")
+    view = TabView()
+    services.add(view, [(tmp_path / "scan.pdf", "scan.pdf")])
+    (entry,) = services.library.entries()
+    wait_for(lambda: services.library.get(entry.id).state == "part")
+    head = document_head.head(services.library.get(entry.id), phase(services, view),
+                              extraction=services.extractor.extractions[entry.id])
+    assert "page 5 of 12" in head and document_head.SO_FAR.format(done=4, total=12) in head
+    assert chat.asked_about(services, view) == chat.ASK_SO_FAR.format(pages="4 pages")
+    asked(services, view, "How many ships?")
+    (first,) = services.conversations.answers(view.conversation)
+    assert chat.from_pages(first.result).startswith("Answered from pages 1–4 of pages 1–12")
+    go_on.set()
+    wait_for(lambda: phase(services, view) == "ready")
+    assert services.library.get(entry.id).pages == 12
+    run = asked(services, view, "And then?")
+    assert run.ranges == ((1, 12),) and not run.asked_about
+    assert [answer.id for answer in services.conversations.answers(view.conversation)] == [first.id, run.id]
+    services.library.store(entry.id, whole, "part")  # the app ends before the rest of it is read
+    assert Library(services.database, services.folders.library).get(entry.id).state == "new"

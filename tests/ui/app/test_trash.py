@@ -150,6 +150,14 @@ def test_what_is_deleted_while_it_answers_says_so(services: Services, view: TabV
     assert run.error == ""
 
 
+def test_vectors_of_its_passages_go_for_good_with_the_document(services: Services, view: TabView) -> None:
+    document, evidence = services.library.document(view.document).id, services.queue._evidence
+    services.delete(view, view.document)
+    assert not evidence.forgotten  # Undo can bring it back
+    services.trash.empty()
+    assert evidence.forgotten == [document]
+
+
 def test_what_an_ended_app_had_deleted_is_gone(services: Services, view: TabView, tmp_path: Path) -> None:
     services.delete(view, view.document)
     services.database.write("update documents set deleted_at = deleted_at")  # as after a crash: nothing was emptied

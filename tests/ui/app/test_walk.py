@@ -59,7 +59,7 @@ class Library:
             text = "\f".join(page.text.replace("Ness", name) for page in make_document(pages).pages)
             (folder / name).write_text(text)
 
-    def read(self, path: Path, password: str | None = None, *, progress=None, cancel=None) -> Document:
+    def read(self, path: Path, password: str | None = None, *, progress=None, part=None, cancel=None) -> Document:
         while not self.let.wait(0.005):
             if cancel is not None and cancel.is_set():
                 raise TriForceError("cancelled")
@@ -222,15 +222,16 @@ class Walk:
             if self.services.queue.holds(run):  # for other pages: whichever are chosen then
                 del self.asked[key]
                 continue
+            state, ended = run.state, run.ended  # before its pages, which are settled by then
             asked = self.due(run, asked)
-            if run.state == "answering":
+            if state == "answering" and self.services.library.get(run.document):  # its document was not deleted
                 assert told == (asked.text, asked.history)
-            if run.ended:
+            if ended:
                 del self.asked[key]
                 self.check(run, asked, told)
 
     def due(self, run: Run, asked: Asked) -> Asked:
-        """Return the pages that are due: those chosen meanwhile only where the ones asked about do not fit."""
+        """Return the pages that are due: others than those asked about only where these do not fit."""
         pages = {page for first, last in run.ranges for page in range(first, last + 1)}
         fit = self.services.queue.fits.get(run.document)
         if pages == asked.pages or fit is None:

@@ -193,3 +193,33 @@ def test_of_steps_taken_faster_than_drawn_the_last_counts(served, tab, held_open
     tab.wait_for_selector(f".tf-title:has-text('{first.stem}')")
     told(tab)
     assert named(tab) == start
+
+
+def test_what_was_typed_belongs_to_its_document_and_outlives_a_reload(served, tab) -> None:
+    def line() -> str:
+        return tab.input_value("#question textarea")
+
+    def stands(words: str) -> None:
+        tab.wait_for_function("words => document.querySelector('#question textarea')?.value === words", arg=words)
+
+    tab.fill("#question textarea", "Typed before a document came")
+    first = upload(served, tab)
+    tab.wait_for_function(f"document.title.includes('{first.stem}')")
+    assert line() == "Typed before a document came"
+    tab.fill("#question textarea", "Of the first")
+    second = upload(served, tab)
+    tab.wait_for_function(f"document.title.includes('{second.stem}')")
+    stands("")
+    tab.fill("#question textarea", "Of the second")
+    tab.go_back()
+    tab.wait_for_function(f"document.title.includes('{first.stem}')")
+    stands("Of the first")
+    tab.reload()
+    stands("Of the first")
+    told(tab)
+    tab.click("#send")
+    answered(tab)
+    assert tab.inner_text("#transcript .tf-bubble").strip().startswith("Of the first")
+    tab.reload()
+    tab.wait_for_selector("#transcript .tf-bubble")
+    stands("")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 
 import pytest
 from page_steps import answered, ask, statistics, upload
@@ -23,9 +24,9 @@ def test_quotations_are_checked_and_open_their_page(served, tab, scripted) -> No
                     "> nothing\n\n“storm reached the northern harbour. The lighthouse keeper of Ness 5”")
     ask(tab, "How many ships?")
     answered(tab)
-    assert tab.locator("#transcript .tf-cite").all_inner_texts()[0] == "p. 3"
+    assert tab.locator("#transcript .tf-prose .tf-cite").all_inner_texts()[0] == "p. 3"
     assert tab.locator("#transcript .tf-uncited").count() == 1
-    tab.focus("#transcript .tf-cite")  # with the keyboard
+    tab.focus("#transcript .tf-prose .tf-cite")  # with the keyboard
     tab.keyboard.press("Enter")
     tab.wait_for_selector("#page mark")
     assert tab.inner_text("#page mark") == "keeper of Ness 3 counted 302 ships"
@@ -33,6 +34,29 @@ def test_quotations_are_checked_and_open_their_page(served, tab, scripted) -> No
     tab.wait_for_selector("#page .tf-page-text:has-text('Ness 3')")
     tab.click("[data-reader=close]")
     tab.wait_for_selector("#page .tf-reader", state="hidden")
+
+
+def test_sentences_are_judged_as_they_are_written_and_open_their_page(served, tab, scripted, monkeypatch) -> None:
+    queue = served.services.queue
+    monkeypatch.setattr(queue, "model", replace(queue.model, instructions=True))  # one that writes in its own words
+    monkeypatch.setattr(queue._evidence, "judges", True)
+    upload(served, tab)
+    told = ("The lighthouse keeper of Ness 3 counted 302 ships before the storm reached the northern harbour. The "
+            "lighthouse keeper of Ness 4 counted not 400 ships before the storm reached the northern harbour. The "
+            "keeper then left for the city and never came back. ")
+    scripted.answer = f"<think>It asks for ships.</think>{told}It goes on in words that stand nowhere at all."
+    scripted.triforce_tokens_per_second = 12.0
+    ask(tab, "How many ships?")
+    tab.wait_for_selector("#live .tf-prose .tf-denied")
+    assert tab.locator("#live .tf-prose .tf-cite").all_inner_texts() == ["p. 3", "p. 4"]
+    scripted.triforce_tokens_per_second = 4000.0
+    answered(tab)
+    tab.wait_for_selector("#transcript .tf-prose .tf-denied")
+    assert "1 of 4 sentences are supported" in tab.inner_text("#transcript")
+    assert not tab.locator("#transcript .tf-thinking").evaluate("(fold) => fold.open")
+    tab.click("#transcript .tf-prose .tf-cite >> nth=1")
+    tab.wait_for_selector("#page mark")
+    assert tab.inner_text("#page mark").startswith("The lighthouse keeper of Ness 4 counted 400 ships")
 
 
 def test_half_a_surrogate_pair_can_be_asked(served, tab, scripted) -> None:
@@ -56,10 +80,10 @@ def test_pages_of_quotations_are_there_while_the_answer_is_written(served, tab, 
                        + "and goes on. " * 25)
     scripted.triforce_tokens_per_second = 12.0
     ask(tab, "How many ships?")
-    tab.wait_for_selector("#live .tf-cite")
-    assert tab.locator("#live .tf-cite").all_inner_texts() == ["p. 3"]
+    tab.wait_for_selector("#live .tf-prose .tf-cite")
+    assert tab.locator("#live .tf-prose .tf-cite").all_inner_texts() == ["p. 3"]
     assert tab.locator("#live .tf-uncited").count() == 0  # what was not told is looked up when all is there
-    tab.click("#live .tf-cite")
+    tab.click("#live .tf-prose .tf-cite")
     tab.wait_for_selector("#page mark")
     assert tab.inner_text("#page mark") == "keeper of Ness 3 counted 302 ships"
     scripted.triforce_tokens_per_second = 4000.0
@@ -162,12 +186,13 @@ def test_copied_words_read_like_words(served, tab, scripted) -> None:
     copied = tab.evaluate("navigator.clipboard.readText()")
     assert " (p. 1, p. 2, p. 3 and 9 more places) often" in copied
     assert f"({QUOTE_MISSING})" in copied
-    assert tab.locator("#transcript .tf-cite").count() == 3  # the answer itself is as it was
+    assert tab.locator("#transcript .tf-prose .tf-cite").count() == 3  # the answer itself is as it was
 
 
-def test_the_end_of_the_chat_stays_in_sight_when_a_page_opens(served, tab, scripted) -> None:
+def test_the_last_question_stays_in_sight_when_a_page_opens(served, tab, scripted) -> None:
+    """With the passages below it, however long the words are that follow them."""
     upload(served, tab)
-    scripted.answer = " ".join(["The keeper counted the ships before the storm reached the harbour."] * 12)
+    scripted.answer = " ".join(["The keeper counted the ships before the storm reached the harbour."] * 90)
     scripted.triforce_tokens_per_second = 1e6
     for number in (1, 2):
         ask(tab, f"How many ships on day {number}?")
@@ -176,9 +201,23 @@ def test_the_end_of_the_chat_stays_in_sight_when_a_page_opens(served, tab, scrip
     tab.click("#strip .tf-page >> nth=2")
     tab.wait_for_function(f"document.getElementById('chat-scroll').clientWidth < {wide} - 20")
     tab.wait_for_function("""() => {
+      const box = document.getElementById('chat-scroll'), last = [...box.querySelectorAll('.tf-question')].at(-1);
+      const top = box.getBoundingClientRect().top;
+      return box.scrollHeight - box.scrollTop - box.clientHeight > 100
+        && Math.abs(last.getBoundingClientRect().top - top - 8) < 5
+        && last.parentElement.querySelector('.tf-best').getBoundingClientRect().bottom < innerHeight;
+    }""")
+    tab.evaluate("""() => {
+      const box = document.getElementById('chat-scroll');
+      box.scrollTop = box.scrollHeight;
+      return new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
+    }""")  # a scroll is told at the next frame: a width that changes before it is no person's doing
+    tab.set_viewport_size({"width": 1200, "height": 800})
+    tab.wait_for_function("""() => {
       const box = document.getElementById('chat-scroll');
       return box.scrollHeight - box.scrollTop - box.clientHeight < 5;
-    }""", timeout=3000)
+    }""")  # whoever went to the end stays there
+    tab.set_viewport_size({"width": 1280, "height": 800})
 
 
 def test_answered_now_from_the_pages_that_are_read(served, tab, scripted) -> None:

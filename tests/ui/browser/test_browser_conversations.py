@@ -90,7 +90,6 @@ def test_exports_are_downloaded(served, tab, scripted) -> None:
 
 
 def test_a_starter_is_asked_and_the_keys_are_told(served, tab, scripted) -> None:
-    scripted.confidence = 90
     suggestions = Suggestions(served.services.library, served.services.conversations, served.services.queue,
                               served.services.views.documents, patience=0.1)
     suggestions.start()  # a real app has its own

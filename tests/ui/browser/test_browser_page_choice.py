@@ -129,12 +129,12 @@ def test_several_documents_together(served, tab, scripted) -> None:
                        'not "counted no ships at all".')
     ask(tab, "How many ships?")
     answered(tab)
-    chips = tab.locator("#transcript .tf-cite")
-    assert chips.all_inner_texts() == [f"{first.stem}, p. 2", f"{second.stem}, p. 2"]
+    chips = tab.locator("#transcript .tf-prose .tf-cite")
+    assert chips.all_inner_texts() == [f"{first.stem}, p. 2 (7 of 13)", f"{second.stem}, p. 2 (2 of 13)"]
     assert tab.locator("#transcript .tf-uncited").count() == 1
     chips.nth(0).click()  # of the PDF: its picture, the words marked
     tab.wait_for_selector("#page mark.tf-box")
-    assert tab.inner_text("#page-label") == f"{first.stem}, page 2" and tab.input_value("#page-number") == "7"
+    assert tab.inner_text("#page-label") == f"{first.stem}, page 2 (7 of 13)" and tab.input_value("#page-number") == "7"
     tab.wait_for_function("document.querySelector('#page img')?.naturalWidth > 9")
     chips.nth(1).click()  # of the text
     tab.wait_for_selector("#page .tf-page-text mark")
@@ -156,6 +156,7 @@ def test_too_much_together_says_what_to_leave_out(served, tab, scripted, monkeyp
     tab.click("#together-button")
     tab.check(f"#pick label:has-text('{long.stem}') input")
     tab.click("#pick-budget [data-action=read-together]:not([disabled])")
+    tab.click("#head [data-action=choose-pages]")
     tab.wait_for_selector("#choice:has-text('of your 16 pages fit')")
     tab.fill(PAGES, "1-16")
     tab.wait_for_selector(f"#range-text .tf-bad:has-text('Without “{short.stem}” it would fit')")
@@ -217,7 +218,8 @@ def test_a_file_dropped_anywhere_is_added(served, tab, selector) -> None:
     name = f"dropped {selector.strip('#').split()[0]}"
     assert held(tab, "drop", selector, f"{name}.txt")
     assert tab.is_hidden(".tf-drop")
-    tab.wait_for_selector(f".tf-title:has-text('{name}')")
+    for place in (".tf-title", ".tf-doc"):  # two panels, each drawn for itself
+        tab.wait_for_selector(f"{place}:has-text('{name}')")
     assert tab.locator(f".tf-doc:has-text('{name}')").count() == 1
 
 

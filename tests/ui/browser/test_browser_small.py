@@ -27,18 +27,18 @@ def test_an_answer_of_three_sentences_its_quotation_and_its_page_can_be_seen(ser
     scripted.answer = SENTENCES
     ask(tab, "How many ships?")
     answered(tab)
-    tab.wait_for_selector("#transcript .tf-cite")
+    tab.wait_for_selector("#transcript .tf-prose .tf-cite")
     for width, height in ((640, 400), (360, 640), (1280, 800)):
         tab.set_viewport_size({"width": width, "height": height})
         if width < 760:
             tab.click(".tf-panes [data-pane=center]")
         tab.evaluate("document.getElementById('chat-scroll').scrollTop = 1e6")
-        for selector in ("#transcript .tf-prose", "#transcript .tf-cite", "#question textarea", "#send"):
+        for selector in ("#transcript .tf-prose", "#transcript .tf-prose .tf-cite", "#question textarea", "#send"):
             seen(tab, selector)
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
-    tab.click("#transcript .tf-cite")
+    tab.click("#transcript .tf-prose .tf-cite")
     tab.wait_for_selector("#page .tf-page-text mark")
-    for selector in ("#transcript .tf-bubble", "#transcript .tf-prose", "#transcript .tf-cite", "#page mark", "#send"):
+    for selector in ("#transcript .tf-prose", "#transcript .tf-prose .tf-cite", "#page mark", "#send"):
         seen(tab, selector)
 
 
@@ -52,7 +52,7 @@ def test_a_quotation_far_down_its_page_leaves_the_page_views_bar_in_sight(served
     scripted.answer = f"“{document.pages[1].text.split('. ')[-2]}.”"
     ask(tab, "How many ships?")
     answered(tab)
-    tab.click("#transcript .tf-cite >> nth=0")
+    tab.click("#transcript .tf-prose .tf-cite >> nth=0")
     tab.wait_for_selector("#page .tf-page-text mark")
     tab.wait_for_function("document.querySelector('.tf-sheets').scrollTop > 0")
     for selector in ("#page mark", "[data-reader=close]", "#page-number"):

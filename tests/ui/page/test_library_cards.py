@@ -83,7 +83,11 @@ def test_about_says_all_there_is() -> None:
     assert library.OTHER_MODEL.format(model="Small") in other and library.FORGET not in other
     assert library.day(time.time() - 86_400, time.time()) == "yesterday"
     assert "<img" not in library.about(ENTRY, 1, "", 2.0) + library.cover(ENTRY)
-    assert "1.0 GB of 20.0 GB" in library.room_line(SnapshotSpace(10**9, 2 * 10**10, 5 * 10**10))
+    entries = [replace(ENTRY, id=name, title=f"<{name}>") for name in ("small", "large", "none")]
+    line = library.room_line(SnapshotSpace(10**9, 2 * 10**10, 5 * 10**10),
+                             list(zip(entries, (10**8, 9 * 10**8, 0), strict=True)))
+    assert "1.0 GB of 20.0 GB" in line and line.index("900 MB") < line.index("100 MB") and "none" not in line
+    assert 'data-action="forget-reading" data-document="large"' in line and "&lt;large&gt;" in line
 
 
 def test_readings_of_a_former_built_in_pair_are_removed_at_the_start_and_told_once(tmp_path: Path) -> None:
@@ -118,3 +122,13 @@ def test_another_language_than_the_models_is_said_above_the_chat(services: Servi
     for stored in ("", "en", "en-GB~en"):
         services.library.update(view.document, language=stored)
         assert "This document is in" not in drawn_head(services, services.library.get(view.document))
+
+
+def test_documents_of_one_name_say_when_they_came() -> None:
+    now = time.time()
+    alike = [replace(ENTRY, id=str(days), title="Lease", added_at=now - days * 86400) for days in (0, 40)]
+    rows = [(entry, "ready") for entry in (*alike, replace(ENTRY, id="c", title="Other", added_at=now))]
+    html = library.listing(rows, None, (), None)
+    assert html.count("added ") == 2
+    for entry in alike:
+        assert f"added {library.day(entry.added_at, now)}" in html

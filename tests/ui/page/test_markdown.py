@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from ui.page.html import esc as html_of
 from ui.page.markdown import plain, render
 
 HOSTILE = [
@@ -41,6 +42,26 @@ def test_the_words_without_the_marks() -> None:
             "```py\na * b\n```\n")
     assert plain(text) == "Head\nbold gone next\n3. our bank\nquoted\na * b"
     assert plain("|a|b|\n|--|--|\n|1|2|") == "a\nb\n1\n2" and plain("- one\n- <b>two</b>") == "- one\n- <b>two</b>"
+
+
+def test_where_a_link_leads_is_said_but_of_an_address_in_full() -> None:
+    assert "[good.example]" in render("[our bank](https://good.example)") and "[mailto]" in render("[a](mailto:b@c.de)")
+    assert "[evil.example]" in render("<https://good.example@evil.example>") and "tf-host" not in render("<b@c.de>")
+
+
+@pytest.mark.parametrize("formula", [
+    r"\[ \frac{a}{b} \]", "$a*b*c$", r"\(x_1 * y_2 * z\)", "$$a_1 * b_2 * c$$", "$\\alpha_i$", r"\[ [a]*[b]*c \]",
+    "\\[\n\\begin{aligned}\n- a *b* c \\\\\n+ d\n\\end{aligned}\n\\]", "$$\n= x_1\n\n# y *z*\n$$"])
+def test_formulas_stay_as_they_were_written(formula: str) -> None:
+    html = render(f"So it is:\n{formula}\nand *that* is all.")
+    assert html_of(formula) in html and "<em>that</em>" in html and html.count("<em>") == 1
+    assert formula in plain(formula)
+
+
+def test_prices_and_escapes_are_no_formulas() -> None:
+    assert render("It costs $5 and *also* $6, or US$7 *each*.").count("<em>") == 2
+    assert render(r"a \* b \[open *emph*") == "<p>a * b [open <em>emph</em></p>\n"
+    assert "<code>$a*b*c$</code>" in render("`$a*b*c$`")
 
 
 def test_links_show_their_host() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -117,6 +118,22 @@ def test_nothing_is_sent_before_a_button_is_pressed(models: Models, errands: Err
     assert errand == LOOK and config.model_folders == ("/m",) and config.max_context == 32_768
     assert not config.allow_download, "looking around on this machine needs no network"
     assert [model.name for model in models.found] == ["builtin", "some/big", "huge"]
+
+
+def test_a_search_shows_that_it_runs_where_it_was_pressed(models: Models, errands: Errands) -> None:
+    made = models_view.panels(SimpleNamespace(models=models, queue=None))  # type: ignore[arg-type]
+    look, ask = (next(panel for panel in made if panel.name == name) for name in ("models_look", "models_ask"))
+    rest = look.draw(TabView()), ask.draw(TabView())
+    assert [(one["value"], one["interactive"]) for one in rest] == [("Look for models", True), ("Look it up", True)]
+    errands.hold.clear()
+    before = look.key(TabView())
+    models.look()
+    assert look.key(TabView()) != before
+    assert (look.draw(TabView())["value"], look.draw(TabView())["interactive"]) == ("Looking…", False)
+    assert (ask.draw(TabView())["value"], ask.draw(TabView())["interactive"]) == ("Look it up", False)
+    errands.hold.set()
+    wait_for(idle(models))
+    assert look.draw(TabView())["value"] == "Look for models"
 
 
 def test_offer_then_fetch_then_a_new_look(models: Models, errands: Errands) -> None:

@@ -85,10 +85,10 @@ def test_pages_in_words(typed: str, said: str) -> None:
     entry = replace(ENTRY, pages=8, chosen=ranges_text(page_ranges(typed, 8)))
     to = page_choice.TO
     said = said.replace(" to ", to)
-    assert page_choice.which(entry.ranges) == page_choice.scope(entry) == said
+    assert page_choice.which(entry.ranges) == said and page_choice.scope(entry) == f"{said} of 8"
     drawn = page_choice.range_words(entry, replace(FIT, page_tokens=(1, 10, 100, 1000, 1, 1, 10_000, 1)), typed)
     tokens = {"2": 10, "2-3": 110, "7, 2-3": 10_110, "1-2,3-4, 6": 1112}[typed]
-    assert said.capitalize() in drawn and f"{tokens:,}" in drawn
+    assert f"{said.capitalize()} of 8: " in drawn and f"{tokens:,}" in drawn
 
 
 def test_several_ranges_are_read_and_asked_about(services: Services, tmp_path: Path) -> None:

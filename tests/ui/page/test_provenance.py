@@ -53,8 +53,9 @@ def test_every_token_has_its_colour_and_nothing_is_live() -> None:
         ("tf-o-draft", " The"), ("tf-o-n-gram", " keeper"), ("tf-o-bonus", EVIL), ("tf-o-recovered", ".")]
     assert "</span>!</div>" in html  # what no token accounts for
     data = json.loads(unescape(re.search(r'data-trace="([^"]*)"', html)[1]))
-    assert len(data["tokens"]) == len(spans) and data["first"] == 2 and data["labels"] == [f"p. {EVIL}", "p. 2"]
-    assert data["passages"] == [[1, f"p. {EVIL}", f"Once he slept {EVIL}.", f"1:10-{25 + len(EVIL)}"],
+    assert len(data["tokens"]) == len(spans) and data["first"] == 2
+    assert data["labels"] == [f"p. {EVIL} (1 of 2)", "p. 2"]
+    assert data["passages"] == [[1, f"p. {EVIL} (1 of 2)", f"Once he slept {EVIL}.", f"1:10-{25 + len(EVIL)}"],
                                 [2, "p. 2", "The keeper counted forty ships.", "2:7-38"]]
     assert data["seen"] == [[[0, 0.5], [1, 0.375]], []], "chunks of one sentence add up, round by round"
     for words in (figures.TIER_WORDS["n-gram"][0], "2/2", "1/3", "2 full passes", "8.0 ms"):

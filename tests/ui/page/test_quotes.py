@@ -7,7 +7,7 @@ from threading import Event
 
 import pytest
 
-from triforce_core import Document, Page
+from triforce_core import Document, Page, Word
 from ui.app.quotes import LEAST, Found, Normal, Place, QuoteFinder, QuoteFinders, normal, places, quotations, spot
 from ui.page import markdown
 from ui.page.markdown import Citations, live, named_page
@@ -44,6 +44,8 @@ def words(found: Found | None, *pages: str) -> list[str]:
     ("soft\u00adly spoken words here", "softly spoken words here", "soft\u00adly spoken words here"),
     ("and then… nothing more came", "and then... nothing more came", "and then… nothing more came"),
     ("Ein STRAßENBAHNHOF in İzmir steht", "straßenbahnhof in İzmir steht", "STRAßENBAHNHOF in İzmir steht"),
+    ("灯塔建于一九〇五年，\n船只", "灯塔建于一九〇五年，船只", "灯塔建于一九〇五年，\n船只"),
+    ("North | | 12.5 | Aldo the keeper", "North 12.5 Aldo", "North | | 12.5 | Aldo"),
     ("forty ships, he counted,", "“forty ships, he counted.”", "forty ships, he counted"),
 ])
 def test_typography_does_not_count(page: str, quotation: str, shown: str) -> None:
@@ -82,6 +84,24 @@ def test_what_does_not_stand_there_is_not_found(quotation: str) -> None:
 def test_eleven_characters_prove_nothing() -> None:
     assert find("abcdefghijk", "abcdefghijklmn") is None and LEAST == 12
     assert find("abcdefghijkl", "abcdefghijklmn") is not None
+
+
+@pytest.mark.parametrize(("quotation", "page"), [
+    ("灯是绿色的。", "守灯人说灯是绿色的。"), ("灯りは消えた", "夜には灯りは消えた。"),
+    ("등불은 꺼졌다", "밤에 등불은 꺼졌다.")])
+def test_four_signs_of_syllables_are_enough(quotation: str, page: str) -> None:
+    found = find(quotation, "另一页。", page)
+    assert words(found, "另一页。", page) == [quotation.strip("。")]
+    assert find("灯是", page) is None and find("灯是红色的。", page) is None
+
+
+def test_quotations_from_right_to_left() -> None:
+    pages = ("השומר הדליק את המנורה בערב.", "أضاء الحارس المصباح الأحمر؟")
+    assert words(find("הדליק את המנורה", *pages), *pages) == ["הדליק את המנורה"]
+    assert words(find("أضاء الحارس المصباح الأحمر؟", *pages), *pages) == ["أضاء الحارس المصباح الأحمر"]
+    marked = rendered("הוא אמר “הדליק את המנורה”.", *pages)
+    assert 'data-spot="1:6-21"' in marked
+    assert QuoteFinder(document(*pages)).search("المصباح", 5)[1] == 1
 
 
 @pytest.mark.parametrize(("kept", "share"), [(84, None), (85, 0.85)])
@@ -123,6 +143,7 @@ def test_every_character_finds_its_way_back() -> None:
     ('He said "the keeper counted" and left.', ["the keeper counted"]),
     ("“the keeper counted” and „vierzig Schiffe zählte“ «quarante navires»",
      ["the keeper counted", "vierzig Schiffe zählte", "quarante navires"]),
+    ("他说「灯是绿色的」，书名是『灯塔』。", ["灯是绿色的", "灯塔"]),
     ('5\'10" tall and 6\'2" tall, no quotation', []), ('"short" here', ["short"]),
     ('an "unclosed quotation of many words', []), ('"first quotation here" and "second quotation here"',
                                                    ["first quotation here", "second quotation here"])])
@@ -247,6 +268,12 @@ def told(answer: str, *spots: tuple[int, int, int], of: str = "", closed: bool =
                 {"page": page, "label": str(page), "start": low, "end": high}]} for page, low, high in spots]}
 
 
+def test_a_page_has_one_chip_however_often_the_words_stand_there() -> None:
+    html = rendered(f'“{KEEPER}”', f"{KEEPER} {KEEPER}", KEEPER)
+    assert [part.split("<")[0] for part in html.split('">')[1:] if part.startswith("p. ")] == ["p. 1", "p. 2"]
+    assert "and 1 more place" in html
+
+
 def test_places_that_decoding_told_are_taken_and_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a sentence that stands on three pages, those that were told; also of one too short to be looked up."""
     pages, answer = document(KEEPER, KEEPER, KEEPER + " Yes."), f"“{KEEPER}” “Yes.”"
@@ -257,6 +284,8 @@ def test_places_that_decoding_told_are_taken_and_not_looked_up(monkeypatch: pyte
     assert [part.split("<")[0] for part in html.split('">')[1:] if part.startswith("p. ")] == ["p. 2", "p. 3", "p. 3"]
     assert "and 7 more places" in html and f'data-spot="3:{len(KEEPER) + 1}-{len(KEEPER) + 5}"' in html
     assert live(answer, pages, quotes) == html  # while it is written as well
+    quotes[0] = told(answer, (2, 0, len(KEEPER)), (3, 0, len(KEEPER)), count=3)
+    assert "and 1 more place<" in live(answer, pages, quotes)
 
 
 def test_what_decoding_did_not_tell_is_looked_up() -> None:
@@ -300,3 +329,12 @@ def test_a_long_book_is_quick_enough_to_look_in() -> None:
     for i in range(20):
         assert finder.find(pages[i * 10][5:300]) and not finder.find(pages[i][5:99] + " no " + pages[i][105:190])
     assert time.perf_counter() - began < 5  # not a timing: quadratic search would take minutes
+
+
+def test_a_quotation_from_a_scan_says_so() -> None:
+    words = "The harbour of Tromso froze in January."
+    pages = (Page("1", words, (Word("The", 0.1, 0.1, 0.2, 0.12),)), Page("2", "The ships left the town in May."))
+    log = Document("Log", "pdf", pages, "test")
+    drawn = [Citations(QuoteFinders()).render(f"It says “{quoted}”.", log, "log")
+             for quoted in (words, pages[1].text)]
+    assert ["read by OCR" in html for html in drawn] == [True, False]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 
 import pytest
 
@@ -111,3 +112,21 @@ def test_the_picture_is_one_file_with_everything_in_it(animated: bool) -> None:
 def test_a_race_under_way_names_its_lanes() -> None:
     html = race_view.recording(Run("d", "Q?", race=True, lanes=runs.race_lanes(Settings(), "gamma2=3")))
     assert html.count("<section") == 3 and "gamma2=3" in html
+
+
+def test_a_text_that_loops_or_was_spelled_is_no_race_result() -> None:
+    def said(forced: int, period: int) -> str:
+        answers = [lane("the keeper counted forty ships " * 8, seconds, each) for seconds, each in ((4.0, 1), (2.0, 4))]
+        for answer in answers:
+            answer.token_ids = [token % period for token in answer.token_ids]
+        written = answers[1].figures().tokens - forced
+        figures = replace(answers[1].figures(), origins={"quote": forced, "bonus": written})
+        answers[1].figures = lambda: figures  # type: ignore[method-assign]
+        outcome = runs.compare_lanes(answers, MODEL)
+        assert ("no race result" in race_view.summary(outcome)[0]) is bool(race_view.disqualified(outcome))
+        return race_view.verdict(outcome)
+
+    assert "tf-win" in said(forced=3, period=1000) and "no race result" not in said(forced=3, period=1000)
+    cases = ((said(forced=30, period=1000), "spelled from the document"), (said(forced=0, period=3), "(only 8%"))
+    for html, words in cases:
+        assert "no race result" in html and words in html and "2.00 times" in html and "tf-win" not in html

@@ -52,7 +52,7 @@ def test_size(value: int, text: str) -> None:
 def test_nothing_from_outside_is_live() -> None:
     document = make_document()
     evil = replace(document, title=EVIL, pages=(replace(document.pages[0], label=EVIL, text=EVIL), *document.pages[1:]))
-    passage = Passage(1, EVIL, 0.5, EVIL)
+    passage = Passage(1, 0.5, EVIL)
     answer = Answer("1", "c", 0.0, EVIL, EVIL, (1,), "failed", EVIL, {"figures": {"tokens": 1, "why": EVIL}})
     run = Run("d", EVIL)
     run.accumulator.text = EVIL
@@ -82,7 +82,19 @@ def test_the_line_under_an_answer_is_quiet() -> None:
 
     assert quiet(charts.figures_line(FIGURES)) == "52 tok/s, first token 0.8 sDetails"
     assert quiet(charts.figures_line(FIGURES, 17.0)) == "52 tok/s, 3.1× plain, first token 0.8 sDetails"
-    assert "<img" not in charts.figures_line(FIGURES, model=EVIL)
+    assert "<img" not in charts.figures_line(FIGURES, 0.0, {"model": EVIL})
+
+
+def test_the_line_under_an_answer_says_what_a_person_waited_for() -> None:
+    long = charts.figures_line(FIGURES, 17.0, {"waited": {"line": 3.0, "first": 45.0, "last": 52.0}, "spelled": True})
+    words = re.sub(r"<[^>]+>", "", long)
+    assert words.startswith("first word 45 s, last 52 s (3.0 s in line, 42 s reading, 7.0 s writing), "
+                            "spelling: 52 tok/s, 3.1× plain")
+    short = charts.waits({"line": 0.1, "first": 0.4, "last": 1.0})
+    assert short == "first word 0.4 s, last 1.0 s"
+    at_once = charts.waits({"line": 0.0, "first": 2.6, "last": 2.7})
+    assert at_once == "first word 2.6 s, last 2.7 s (2.6 s reading, 0.1 s writing)"
+    assert "nowrap" not in long[: long.index("first word 45 s")], "it is longer than a line of the chat"
 
 
 def test_times_plain_is_said_only_where_it_was_measured() -> None:
@@ -97,9 +109,15 @@ def test_times_plain_is_said_only_where_it_was_measured() -> None:
     assert runs.plain_rate(kept, "How many?", result) == 0.0
 
 
-def test_pages_of_several_documents_are_named_behind_the_title() -> None:
-    assert figures.cited_page("iv") == "p. iv" and figures.page_title("iv") == "Page iv"
-    assert figures.cited_page("A, B, 85") == "A, B, p. 85" and figures.page_title("A, B, 85") == "A, B, page 85"
+def test_a_page_is_called_by_its_label_and_its_place_wherever_they_differ() -> None:
+    document = Document("t", "pdf", tuple(Page(label, "") for label in ("i", "2", "A, B, 85")), "test")
+    assert [figures.cited_page(document, page) for page in (1, 2, 3)] == [
+        "p. i (1 of 3)", "p. 2", "A, B, p. 85 (3 of 3)"]
+    assert [figures.page_title(document, page) for page in (1, 2, 3)] == [
+        "Page i (1 of 3)", "Page 2", "A, B, page 85 (3 of 3)"]
+    places = [{"page": page, "label": label} for page, label in ((31, "29"), (32, "30"))]
+    assert figures.cited(places, 60) == "p. 29–30 (31–32 of 60)" and figures.cited(places[:1], 60) == "p. 29 (31 of 60)"
+    assert figures.cited([{"page": page, "label": str(page)} for page in (5, 6)], 9) == "p. 5–6"
 
 
 def test_the_link_is_shown_while_something_streams() -> None:
@@ -119,7 +137,7 @@ def test_an_unknown_tier_is_shown_too() -> None:
 
 
 def test_strip_maps_shares_to_pages() -> None:
-    html = bars([str(i) for i in range(1, 9)], (0.1, 0.4), first_page=3, selected=4, read=((3, 4),))
+    html = bars([f"Page {i}" for i in range(1, 9)], (0.1, 0.4), first_page=3, selected=4, read=((3, 4),))
     cells = re.findall(r'<button[^>]*data-page="(\d+)"[^>]*--i:([\d.]+)', html)
     assert [cell for cell in cells if float(cell[1])] == [("3", "0.500"), ("4", "1.000")]
     assert html.count("tf-out") == 6 and html.count('tabindex="0"') == 1
@@ -133,7 +151,8 @@ def test_bars_show_what_is_above_the_usual() -> None:
     shown, others = result(0.1, 0.3, 0.6), [result(0.2, 0.1, 0.7), result(0.2, 0.1, 0.7)]
     usual = strip.usual_shares(shown["page_shares"], shown, others)
     assert usual == pytest.approx((0.2, 0.1, 0.7))
-    html = bars(["1", "2", "3"], shown["page_shares"], heights=above(shown["page_shares"], usual), cited={2})
+    html = bars(["Page 1", "Page 2", "Page 3"], shown["page_shares"],
+                heights=above(shown["page_shares"], usual), cited={2})
     assert re.findall(r"--i:([\d.]+)", html) == ["0.000", "1.000", "0.000"]  # not the last page, which is always tall
     assert "Page 3 · 60.0 %" in html and re.findall(r'tf-cited" data-action="page" data-page="(\d)"', html) == ["2"]
     for few in (others[:1], [*others[:1], result(0.2, 0.1, 0.7, model="n")], [result(0.5, 0.5), result(0.5, 0.5)]):
@@ -151,7 +170,7 @@ def test_bars_show_what_is_above_the_usual() -> None:
 
 
 def test_what_every_question_draws_is_not_called_most_attended() -> None:
-    passage = Passage(2, "2", 0.5, "The keeper slept well.", 0)
+    passage = Passage(2, 0.5, "The keeper slept well.", 0)
     document = Document("t", "txt", (Page("1", "One."), Page("2", passage.text)), "test")
 
     def drawn(usual: tuple[float, ...]) -> str:
@@ -205,7 +224,7 @@ def test_pages_of_one_label_are_told_apart_by_their_place() -> None:
               {"page": 3, "label": "1", "share": 0.3, "text": "captain drank"},
               {"page": 3, "label": "1", "share": 0.2, "text": "keeper counted"},  # of another page than it says
               {"page": 4, "label": "1", "share": 0.2, "text": "keeper counted"}]
-    assert [(p.number, p.label, p.share) for p in passages(chunks, document)] == [(1, "1", 0.5), (3, "1", 0.3)]
+    assert [(p.number, p.share) for p in passages(chunks, document)] == [(1, 0.5), (3, 0.3)]
     assert passages([{"page": "1", "share": 0.5, "text": "keeper counted"}], document) == []  # a label is no place
     on_one_page = replace(document, pages=(Page("1", "The keeper counted ships. The other keeper counted none."),))
     assert passages(chunks[:1], on_one_page) == []
@@ -218,6 +237,11 @@ def test_reading_says_tokens_rate_and_time_left() -> None:
         assert text in html
     prefill.fate = Fate.STOP
     assert document_head.CANCELLING in document_head.head(ENTRY, "read", prefill=prefill)
+    before = Job("prefill", "d", stage="loading")
+    said = document_head.head(ENTRY, "read", prefill=before, takes=90.0)
+    assert f"reading it takes about {figures.seconds(90.0)} here" in said
+    for takes in (None, 1.5):
+        assert "reading it takes" not in document_head.head(ENTRY, "read", prefill=before, takes=takes)
 
 
 @pytest.mark.parametrize(("stage", "progress", "said"), [
@@ -257,7 +281,7 @@ def test_too_long_says_how_long_and_how_much_fits() -> None:
     assert "600 tokens" in words and "can read 350" in words and "About 2 of your 6 pages fit" in words
     assert "other chapters" not in words and "other chapters" in page_choice.what_fits(ENTRY, fit, True)
     assert 'data-tab="models"' in words and "data-tab" not in page_choice.what_fits(ENTRY, replace(fit, tokens=300))
-    assert "Pages 1–2, 4: 300 tokens. Fits (86 %)." in page_choice.range_words(ENTRY, fit, "4,1-2")
+    assert "Pages 1–2, 4 of 6: 300 tokens. Fits (86 %)." in page_choice.range_words(ENTRY, fit, "4,1-2")
     assert "50 too many" in page_choice.range_words(ENTRY, fit, "1-4")
     short = page_choice.what_fits(ENTRY, replace(fit, limited_by="memory"))
     assert "the memory that is free holds 350" in short and "can read" not in short
@@ -267,7 +291,7 @@ def test_too_long_says_how_long_and_how_much_fits() -> None:
 
 def test_a_part_is_never_called_the_whole() -> None:
     assert page_choice.scope(ENTRY) == page_choice.WHOLE
-    assert page_choice.scope(replace(ENTRY, chosen="2-4")) == "pages 2–4"
+    assert page_choice.scope(replace(ENTRY, chosen="2-4")) == "pages 2–4 of 6"
     many = replace(ENTRY, pages=20, chosen="1-2, 4, 6, 8-11")
     assert page_choice.scope(many) == "8 of 20 pages"
     begun = chat.begin(page_choice.scope(many))

@@ -1,4 +1,4 @@
-"""Sentences without a passage: marked behind the sentence, counted below the answer, and exported."""
+"""Judged sentences: their pages or marks behind them, how many are supported below the answer, and exported."""
 
 from __future__ import annotations
 
@@ -8,57 +8,87 @@ from triforce_core import Document, Page
 from ui.app.conversations import Answer, Conversation
 from ui.app.quotes import QuoteFinders
 from ui.page import chat, export, markdown
-from ui.page import markdown as chat_words
-from ui.page.markdown import Citations, no_passage
+from ui.page.markdown import CONTRADICTED, NOT_SUPPORTED, Citations, verdicts
 
 GOOD, BAD = "The keeper counted forty ships.", "Quantum **computers** factor `n` gates!"
 ANSWER = f"{GOOD} {BAD}\n\n- One more: *{BAD}* And “{GOOD}”"
-MARK = f">{chat_words.NO_PASSAGE}</span>"
+MARK = f">{NOT_SUPPORTED}</span>"
 
 
-def judged(text: str, sentence: str, found: bool, after: int = 0) -> dict:
+def judged(text: str, sentence: str, verdict: str, after: int = 0) -> dict:
     start = text.index(sentence, after)
-    return {"start": start, "end": start + len(sentence), "found": found, "score": 0.5, "place": None}
+    place = {"page": 1, "label": "4", "start": 0, "end": len(GOOD), "ocr": False}
+    return {"start": start, "end": start + len(sentence), "verdict": verdict, "chance": 0.5,
+            "places": [] if verdict == "not found" else [place]}
 
 
-SUPPORT = [judged(ANSWER, GOOD, True), judged(ANSWER, BAD, False), judged(ANSWER, BAD, False, 80)]
+SUPPORT = [judged(ANSWER, GOOD, "supported"), judged(ANSWER, BAD, "not found"),
+           judged(ANSWER, BAD, "not found", 80)]
 
 
 def test_the_mark_stands_behind_its_sentence() -> None:
-    html = markdown.render(ANSWER, notes=no_passage(ANSWER, SUPPORT))
+    html = markdown.render(ANSWER, notes=verdicts(ANSWER, SUPPORT, None))
     assert html.count(MARK) == 2
-    assert f"{GOOD} Quantum <strong>computers</strong> factor <code>n</code> gates! <span" in html
+    assert "Quantum <strong>computers</strong> factor <code>n</code> gates! <span" in html
     assert html.index(MARK) < html.index("<li>") < html.rindex(MARK) < html.index("And “")
     assert "gates! <span" in html.split("<li>")[1]
+
+
+def test_a_supported_sentence_opens_its_page() -> None:
+    html = markdown.render(ANSWER, notes=verdicts(ANSWER, SUPPORT, None))
+    chip = html[html.index("<button") : html.index("</button>")]
+    assert html.count("<button") == 1 and html.index("forty ships.") < html.index(chip) < html.index("Quantum")
+    assert 'data-action="page"' in chip and f'data-spot="1:0-{len(GOOD)}"' in chip and "p. 4" in chip
+
+
+def test_what_the_document_denies_has_its_page_too() -> None:
+    html = markdown.live(GOOD, None, (), [judged(GOOD, GOOD, "contradicted")])
+    assert f">{CONTRADICTED}</span><button" in html and 'data-page="1"' in html and MARK not in html
 
 
 def test_quotations_keep_their_chips_beside_it() -> None:
     pages = Document("t", "txt", (Page("4", f"{GOOD} Then he slept."),), "test")
     html = Citations(QuoteFinders()).render(ANSWER, pages, "key", (), SUPPORT)
-    assert html.count(MARK) == 2 and html.count("tf-cite") == 1 and html.count("tf-quoted") == 1
+    assert html.count(MARK) == 2 and html.count("tf-cite") == 2 and html.count("tf-quoted") == 1
     assert "tf-good" not in html and "tf-bad" not in html, "neither praise nor alarm"
     assert Citations(QuoteFinders()).render(ANSWER, None, "key", (), SUPPORT).count(MARK) == 2
+
+
+def test_what_a_model_thinks_is_folded_and_not_marked() -> None:
+    text = f"<think>Perhaps <b>. {BAD}</think>\n\n{GOOD} {BAD}"
+    html = markdown.render(text, notes=[(GOOD, "!!"), (BAD, "??")])
+    fold, answer = html.split("</details>")
+    assert fold.startswith('<details class="tf-thinking"><summary>Reasoning</summary><p>Perhaps &lt;b&gt;.')
+    assert "??" not in fold and "!!" in answer and "??" in answer and "think" not in answer
+    assert markdown.render("<think>It is being").endswith("<p>It is being</p>\n</details>"), "while it thinks"
+    assert markdown.render(f"Perhaps.\n</think>\n\n{GOOD}").startswith('<details class="tf-thinking">'), "by a template"
+    assert "<details" not in markdown.render(f"The mark `</think>` ends it. {GOOD}"), "an answer about the mark"
 
 
 def test_a_sentence_that_the_text_does_not_hold_is_left_alone() -> None:
     html = markdown.render(GOOD, notes=[("Nothing of it", "!!"), (GOOD, "??")])
     assert "??" in html and "!!" not in html
     hostile = "<img src=x onerror=alert(1)> stands in the words of this sentence."
-    assert "<img" not in markdown.render(hostile, notes=no_passage(hostile, [judged(hostile, hostile, False)]))
+    notes = verdicts(hostile, [judged(hostile, hostile, "not found")], None)
+    assert "<img" not in markdown.render(hostile, notes=notes)
 
 
-def test_below_the_answer_it_is_counted_without_a_promise() -> None:
+def test_below_the_answer_it_is_counted() -> None:
     assert chat.compared(()) == ""
-    assert "2 of 3 sentences" in chat.compared(SUPPORT) and "may be wrong too" in chat.compared(SUPPORT)
-    assert "That does not make them right" in chat.compared(SUPPORT[:1])
+    assert chat.compared(SUPPORT) == "1 of 3 sentences are supported by the document."
+    assert chat.compared(SUPPORT[1:2]) == "The sentence is not supported."
     item = Answer("a", "c", 0.0, "q?", ANSWER, (), "done", "", {"support": SUPPORT})
     assert chat.compared(SUPPORT) in chat.answer(item, "")
+    older = Answer("a", "c", 0.0, "q?", ANSWER, (), "done", "", {"support": [{"start": 0, "end": 9, "found": True}]})
+    assert "sentence" not in chat.answer(older, "")
 
 
 def test_exports_say_it_too() -> None:
-    item = Answer("a", "c", 0.0, "q?", ANSWER, (), "done", "", {"support": SUPPORT})
-    talk = export.Talk(Conversation("c", "d", "Talk", 0.0, 0.0), "Book", [item], [item], {})
+    support = [*SUPPORT, judged(ANSWER, f"“{GOOD}”", "contradicted")]
+    item = Answer("a", "c", 0.0, "q?", ANSWER, (), "done", "", {"support": support})
+    talk = export.Talk(Conversation("c", "d", "Talk", 0.0, 0.0), "Book", 9, [item], [item], {})
     for kind in ("md", "html"):
         _, content = export.export(talk, kind)
-        assert content.count(chat_words.NO_PASSAGE) == 2 and "2 of 3 sentences" in content, kind
-    assert json.loads(export.export(talk, "json")[1])["answers"][0]["support"] == SUPPORT
+        assert content.count(NOT_SUPPORTED) == 2 and "1 of 4 sentences" in content, kind
+        assert "ships.” p. 4 (1 of 9)" in content and f"{CONTRADICTED}: p. 4 (1 of 9)" in content, kind
+    assert json.loads(export.export(talk, "json")[1])["answers"][0]["support"] == support

@@ -24,7 +24,7 @@ def test_a_text_page_and_its_ranges(services: Services, tmp_path: Path) -> None:
     key = add(services, write_book(tmp_path, "a.txt"))
     answer = client(services).get(f"/pages/{key}/2/text", params={"spot": "2:4-10;2:1-3;1:0-9;2:50-999999"})
     text = services.library.document(key).pages[1].text
-    assert answer.json() == {"page": 2, "label": "2", "text": text, "ranges": [[1, 3], [4, 10], [50, len(text)]]}
+    assert answer.json() == {"page": 2, "title": "Page 2", "text": text, "ranges": [[1, 3], [4, 10], [50, len(text)]]}
     assert answer.headers["cache-control"] == "no-store"
     assert client(services).get(f"/pages/{key}/2/picture").status_code == 404
 

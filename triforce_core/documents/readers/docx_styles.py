@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element
 
-from .html_tree import numeral
+from .html_tree import numeral, whole_number
 
 _HEADING_ID = re.compile(r"[Hh]eading\s?([1-6])")  # where a file has no styles.xml
 _HEADING_NAME = re.compile(r"heading ([1-9])", re.IGNORECASE)  # so named in every language; the ids are translated
@@ -30,10 +30,6 @@ def is_on(element: Element, path: str) -> bool:
     """Return whether a property is there and not switched off."""
     found = element.find(path)
     return found is not None and found.get("val", "") not in OFF
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 7 else 0
 
 
 @dataclass(frozen=True)
@@ -81,7 +77,7 @@ class Styles:
         fonts = [font for style in chain if (font := style.find("rPr/rFonts")) is not None]
         script = next(filter(None, (value(style, "rPr/vertAlign") for style in chain)), "")
         return Style(_level(chain), hidden, value(listed, "pPr/numPr/numId"),
-                     min(_number(value(listed, "pPr/numPr/ilvl")), 8),
+                     min(whole_number(value(listed, "pPr/numPr/ilvl")), 8),
                      any(_CODE_NAME.fullmatch(value(style, "name")) for style in chain if not self.typed),
                      bool(fonts) and is_fixed(fonts[0]), script)
 
@@ -99,7 +95,7 @@ def _level(chain: Sequence[Element]) -> int | None:
         if name.lower() == "title":
             return 0
         if outline is not None:
-            return level + 1 if (level := _number(value(outline))) < 9 else None
+            return level + 1 if (level := whole_number(value(outline))) < 9 else None
     return None
 
 
@@ -118,7 +114,7 @@ class Numbering:
     def __init__(self, root: Element) -> None:
         self._lists = {number.get("numId", ""): value(number, "abstractNumId") for number in root.iter("num")}
         self._levels = {
-            kind.get("abstractNumId", ""): {min(_number(level.get("ilvl", "")), 8): _read_level(level)
+            kind.get("abstractNumId", ""): {min(whole_number(level.get("ilvl", "")), 8): _read_level(level)
                                             for level in kind.iter("lvl")}
             for kind in root.iter("abstractNum")
         }
@@ -149,4 +145,4 @@ class Numbering:
 def _read_level(element: Element) -> _Level:
     given = {field: found.get("val", "") for field, tag in (("kind", "numFmt"), ("text", "lvlText"), ("start", "start"))
              if (found := element.find(tag)) is not None}
-    return _Level(given.get("kind", "decimal"), given.get("text", "%1."), _number(given.get("start", "1")))
+    return _Level(given.get("kind", "decimal"), given.get("text", "%1."), whole_number(given.get("start", "1")))

@@ -25,7 +25,6 @@ _FIGURE = re.compile(r"\d+")
 _SYMBOLS = re.compile(r"[*†‡§¶]{1,3}")
 
 
-
 class Flow:
     """gap: what is to stand before the next words, the widest that was asked for. prefix: "- " of an item that has no
     words yet. apart: it holds what cannot stand in one line with others, such as a heading or a table."""
@@ -46,7 +45,7 @@ class Flow:
             self.pieces.append(data)
             return
         if "\n" in data and not data.isascii():
-            data = UNSPACED_BREAK.sub("", data)
+            data = re.sub(UNSPACED_BREAK, "", data)
         text = _SPACES.sub(" ", data)
         core = text.strip(" ")
         if text[:1] == " ":
@@ -174,7 +173,7 @@ def raised_text(text: str, tail: str, marks: Set[str]) -> str | None:
         return ""
     if figures or (_SCRIPT.fullmatch(text) and not _ORDINAL.fullmatch(text)
                    and (base or any(map(str.isdigit, text)) or not text[0].isalpha())):
-        return _script("^", text)
+        return script("^", text)
     return None
 
 
@@ -182,8 +181,12 @@ def lowered_text(text: str, tail: str) -> str | None:
     """Return "_2" for an index; None: the words as they are."""
     if not tail or not (tail[-1].isalnum() or tail[-1] in ")]}") or not _SCRIPT.fullmatch(text):
         return None
-    return _script("_", text)
+    return script("_", text)
 
 
-def _script(sign: str, text: str) -> str:
-    return f"{sign}{text}" if text.strip("-−–+").isalnum() or len(text) == 1 else f"{sign}({text})"
+def script(sign: str, text: str) -> str:
+    """Return a raised ("^") or lowered ("_") text: ^2, ^-5, ^(n+1)."""
+    core = text.rstrip(".,")
+    if len(core) < 2 or core.strip("-−–+").isalnum() or core.count("(") != core.count(")"):
+        return f"{sign}{text}"
+    return f"{sign}({core}){text[len(core) :]}"

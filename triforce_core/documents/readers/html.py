@@ -12,7 +12,7 @@ from ..sections import placed, split_sections
 from .encodings import declared_in, decode_file, decode_text
 from .flow import LINE, PARAGRAPH, Flow, Table, lowered_text, raised_text
 from .html_notes import Links, classes, find_notes, kinds
-from .html_tree import attribute, below, breaks_off_in_script, parse, text_of, words_in
+from .html_tree import attribute, below, breaks_off_in_script, parse, text_of, whole_number, words_in
 from .plain_text import numbered
 from .source import Raw, Source, Unread
 
@@ -188,11 +188,9 @@ class HtmlText:
             self._flow.separate(PARAGRAPH)
             self._tables.append(Table())
         elif name in ("ul", "ol", "menu"):
-            start = attribute(node, "start")
-            first = int(start) if start.isascii() and start.isdigit() and len(start) < 7 else 1
             self._flow.separate(LINE if self._lists else PARAGRAPH)
             self._list_begins = not self._lists
-            self._lists.append([first - 1] if name == "ol" else None)
+            self._lists.append([whole_number(attribute(node, "start"), 1) - 1] if name == "ol" else None)
         elif name == "li":
             if not self._list_begins and not self._flow.prefix:
                 self._flow.gap = LINE  # items stand close, even if they are paragraphs
@@ -236,7 +234,8 @@ class HtmlText:
                 self._flow.apart = self._flow.apart or "\n" in code
         elif name in ("td", "th") and self._tables:
             cell = self._flows.pop()
-            self._tables[-1].add(cell, _span(node, "rowspan"), _span(node, "colspan"))
+            rows, columns = (whole_number(attribute(node, name).strip(), 1) for name in ("rowspan", "colspan"))
+            self._tables[-1].add(cell, rows, columns)
         elif name == "tr" and self._tables:
             self._tables[-1].end_row(self._flow)
         elif name == "table":
@@ -268,8 +267,7 @@ class HtmlText:
         numbers = self._lists[-1] if self._lists else None
         if numbers is None:
             return "- "
-        value = attribute(node, "value")
-        numbers[0] = int(value) if value.isascii() and value.isdigit() and len(value) < 7 else numbers[0] + 1
+        numbers[0] = whole_number(attribute(node, "value"), numbers[0] + 1)
         kind = attribute(node.parent, "type") if node.parent is not None else ""
         if kind in ("a", "A") and 0 < numbers[0] <= 26:
             return f"{chr(ord(kind) + numbers[0] - 1)}. "
@@ -383,7 +381,10 @@ def _is_whole(part: Node, words: str, first: bool) -> bool:
     """Return whether a part of a formula needs no brackets. first: it is a base or what is divided."""
     if words[:1] in "([{" and min(map(words.find, ")]}"), key=lambda at: at < 0) == len(words) - 1:
         return True
-    while len(inner := [child for child in part.children or () if child.name != "#text"]) == 1:
+    for _ in range(_SMALL):
+        inner = [child for child in part.children or () if child.name != "#text"]
+        if len(inner) != 1:
+            break
         part = inner[0]
     number = _NUMBER.fullmatch(words) is not None and (words[0].isdigit() or not first)
     return not inner and (number or words.isalnum() or len(words) == 1)
@@ -408,11 +409,6 @@ def _level(node: Node) -> int:
         level = attribute(node, "aria-level")
         return int(level) if level in _LEVELS else 2
     return 0
-
-
-def _span(node: Node, name: str) -> int:
-    value = attribute(node, name).strip()
-    return int(value) if value.isascii() and value.isdigit() and len(value) < 6 else 1
 
 
 def html_text(markup: str, links: Links | None = None, file: str = "") -> HtmlText:

@@ -80,12 +80,15 @@ def breaks_off_in_script(markup: str) -> bool:
 
 def below(node: Node) -> Iterator[Node]:
     """Yield the node and all beneath it, in document order, without recursion."""
-    waiting = [node]
+    waiting = [iter([node])]  # no list of children is copied: often only the first few nodes are asked for
     while waiting:
-        found = waiting.pop()
+        found = next(waiting[-1], None)
+        if found is None:
+            waiting.pop()
+            continue
         yield found
         if found.name != "#text" and found.children:
-            waiting.extend(reversed(found.children))
+            waiting.append(iter(found.children))
 
 
 def text_of(node: Node, most: int) -> str | None:
@@ -106,6 +109,11 @@ def words_in(node: Node) -> int:
 
 def attribute(node: Node, name: str) -> str:
     return (node.attrs.get(name) if node.name != "#text" and node.attrs else None) or ""
+
+
+def whole_number(text: str, usual: int = 0) -> int:
+    """Return an attribute's number, or the usual one where it has none of at most six digits."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 7 else usual
 
 
 def _opened_and_closed(found: re.Match[str]) -> str:

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import DamagedDocumentError, DocumentTooLargeError, EmptyDocumentError, EncryptedDocumentError
 from ..cleanup import FEW_LETTERS, letters, one_line
-from ..document import Word
 from ..limits import LONG_SIDE
 from ..reflow import strip_running_lines, vocabulary
 from .pdf_damage import Damage, damage
-from .pdf_lines import Line, lines_of_page
-from .pdf_pages import page_texts
+from .pdf_lines import lines_of_page
+from .pdf_listings import Typeface
+from .scans import Scans, laid_out
 from .source import Heading, Raw, RawPage, Source, Unread, is_are, page_numbers
 
 if TYPE_CHECKING:
     from pypdf import PdfReader
 
-LINES_VERSION = 4  # of what is made of PDFium's characters; raise it when the same file would give other text
+LINES_VERSION = 11  # of what is made of PDFium's characters; raise it when the same file would give other text
 _NO_TITLE = re.compile(r"untitled|microsoft word|\.(docx?|tex|dvi|pdf|indd|qxd)\b|^\W*$", re.IGNORECASE)
 _LONGEST_LANGUAGE = 128  # bytes of UTF-16
 _PASSWORD_ERROR = 4  # FPDF_ERR_PASSWORD
@@ -32,6 +32,8 @@ _MOST_BOOKMARKS = 20_000  # that are looked at ...
 _MOST_TITLES = 2_000_000  # ... and characters of their titles
 _DEEPEST_BOOKMARK = 6
 _MOST_PATHS = 50  # of a page without letters and pictures: those of more are letters drawn as outlines
+_MOST_ATTACHED = 1_000
+_FEW_WORDS = 80  # of a portfolio's cover, which says what to open it with
 _BOOKMARK_SECONDS = 10.0  # in all: an outline is not worth the whole file's time
 
 
@@ -61,10 +63,12 @@ def _checked(source: Source, pages: int) -> int:
     return pages
 
 
-def _read_pages(source: Source, count: int, label: Callable[[int], str], read: Callable[[int], tuple[str, bool]],
-                broken: type[Exception], limit: type[Exception] | tuple[()] = ()) -> list[RawPage]:
-    """Read page by page. read: the text of a page and whether it holds a picture; broken: raised where a page cannot be
-    read; limit: where it holds too much. Raises what says that no page could be read, or that there is too much."""
+def _read_pages(source: Source, count: int, label: Callable[[int], str], read: Callable[[int, RawPage], None],
+                broken: type[Exception], limit: type[Exception] | tuple[()] = (),
+                then: Callable[[list[RawPage]], None] = lambda pages: None) -> list[RawPage]:
+    """Read page by page. read: fills a page; broken: raised where it cannot be read; limit: where it holds too much;
+    then: called after each page with all so far. Raises what says that no page could be read, or that there is too
+    much."""
     pages: list[RawPage] = []
     size, limited = 0, False
     for index in range(count):
@@ -74,7 +78,7 @@ def _read_pages(source: Source, count: int, label: Callable[[int], str], read: C
         if page.failed:
             continue
         try:
-            page.text, page.picture = read(index)
+            read(index, page)
         except MemoryError:
             raise
         except broken as problem:
@@ -82,6 +86,7 @@ def _read_pages(source: Source, count: int, label: Callable[[int], str], read: C
             limited = limited or isinstance(problem, limit)
         size += len(page.text)
         source.check_characters(size)
+        then(pages)
     if all(page.failed for page in pages):
         raise _bomb(source) if limited else _damaged(source)
     return pages
@@ -106,59 +111,59 @@ def read_with_pdfium(source: Source) -> Raw:
     count = _checked(source, len(pdf))
     if pdf.get_formtype() != c.FORMTYPE_NONE:
         pdf.init_forms()  # its fields' values are asked for through it
-    lines: dict[int, list[Line]] = {}
-    words: dict[int, list[Word]] = {}
-    unread, off = Unread(), found.layers_off
+    unread, off, seen = Unread(), found.layers_off, Typeface()
+    scans = Scans(source, unread)
 
-    def label(index: int) -> str:
-        try:
-            return str(pdf.get_page_label(index))
-        except Exception:  # a broken label tree must not cost the page
-            return ""
-
-    def read(index: int) -> tuple[str, bool]:
+    def read(index: int, raw: RawPage) -> None:
         page = pdf[index]
         try:
-            lines[index], hidden = lines_of_page(page, pdf.formenv, off, c)
+            raw.lines, hidden = lines_of_page(page, pdf.formenv, off, seen, c)
             unread.hidden += hidden
-            text = "\n".join(line.text for line in lines[index])
-            picture = letters(text) < FEW_LETTERS and _is_drawn(page, c)
-            garbled = len(text.split()) > FEW_LETTERS > letters(text)
-            if source.recogniser is not None and (picture or garbled):
+            unread.attached += _pinned(page, partial(pdfium.PdfAttachment, pdf=pdf), c)
+            raw.text = "\n".join(line.text for line in raw.lines)
+            raw.picture = letters(raw.text) < FEW_LETTERS and _is_drawn(page, c)
+            garbled = len(raw.text.split()) > FEW_LETTERS > letters(raw.text)
+            if source.recognisers is not None and (raw.picture or garbled):
                 across, down = page.get_size()
-                drawn = page.render(scale=LONG_SIDE / max(across, down)).to_pil()
-                found = source.recogniser.page(drawn, across)
-                unread.picture_pages += picture and not found.words
-                if found.words or garbled:
-                    lines[index], words[index] = found.lines, found.words
-                    text = "\n".join(line.text for line in found.lines)
-            return text, picture and source.recogniser is None
+                scans.add(raw, page.render(scale=LONG_SIDE / max(across, down)).to_pil(), across)
         finally:
             page.close()
 
-    pages = _read_pages(source, count, label, read, pdfium.PdfiumError)
-    try:
-        title = pdf.get_metadata_value("Title")
-    except (pdfium.PdfiumError, UnicodeDecodeError):  # half a surrogate pair is no reason to take the other reader
-        title = ""
+    def part(pages: list[RawPage], running: Counter[str]) -> Raw:
+        return Raw("pdf", "", "", pages, headings=laid_out(pages, running), unread=unread)
+
+    pages = _read_pages(source, count, lambda index: _told(lambda: pdf.get_page_label(index)), read, pdfium.PdfiumError,
+                        then=lambda pages: scans.hand_over(pages, part))
+    scans.finish()
+    unread.line_numbers = seen.numbers
+    title = _told(lambda: pdf.get_metadata_value("Title"))
     source.at_page(count, count)  # so that an outline which kills the reader is left out, like a page
     outline = [] if count in source.skip else _outline(pdf, pdfium)
-    texts, headings = page_texts([lines.get(index, []) for index in range(count)], unread.running)
-    for number, (page, text) in enumerate(zip(pages, texts, strict=True)):
-        page.text, page.words = text, words.get(number, [])
+    headings = laid_out(pages, unread.running)
+    attached = [_named(partial(pdf.get_attachment, at)) for at in range(min(pdf.count_attachments(), _MOST_ATTACHED))]
+    unread.attached += [name for name in attached if name not in unread.attached]
+    warnings = _damage_warnings(found, pages)
+    if unread.attached and sum(len(page.text.split()) for page in pages) < _FEW_WORDS:
+        warnings.append("The file holds other files, which were not read, and hardly a word of its own: save them from "
+                        "a PDF viewer, and add them one by one.")
     reader = f"pypdfium2 {pdfium.PYPDFIUM_INFO.version}, lines {LINES_VERSION}"
-    return Raw("pdf", reader, _title(title), pages, warnings=_damage_warnings(found, pages),
-               headings=outline or headings, language=_language(pdf, c), unread=unread)
+    return Raw("pdf", reader, _title(title), pages, laid_out=True, warnings=warnings, headings=outline or headings,
+               language=_language(pdf, c), unread=unread)
 
 
 def _is_drawn(page: Any, c: Any) -> bool:
     """Say whether a page holds a picture, or enough outlines to be letters."""
-    paths = 0
-    for thing in page.get_objects(filter=[c.FPDF_PAGEOBJ_IMAGE, c.FPDF_PAGEOBJ_PATH], max_depth=3):
-        paths += 1
-        if thing.type == c.FPDF_PAGEOBJ_IMAGE or paths > _MOST_PATHS:
-            return True
-    return False
+    things = page.get_objects(filter=[c.FPDF_PAGEOBJ_IMAGE, c.FPDF_PAGEOBJ_PATH], max_depth=3)
+    kinds = [thing.type for thing in islice(things, _MOST_PATHS + 1)]
+    return len(kinds) > _MOST_PATHS or c.FPDF_PAGEOBJ_IMAGE in kinds
+
+
+def _told(ask: Callable[[], Any]) -> str:
+    """Return what a file says of itself or of a page; "" where it is broken, which must not cost the document."""
+    try:
+        return str(ask() or "")
+    except Exception:  # the libraries raise many kinds
+        return ""
 
 
 def _damage_warnings(found: Damage, pages: list[RawPage]) -> list[str]:
@@ -175,6 +180,21 @@ def _damage_warnings(found: Damage, pages: list[RawPage]) -> list[str]:
     if found.elsewhere:
         warnings.append("The file is damaged: some of its text may be missing or wrong.")
     return warnings
+
+
+def _named(attachment: Callable[[], Any]) -> str:
+    return one_line(_told(lambda: attachment().get_name())) or "?"
+
+
+def _pinned(page: Any, attachment: Callable[[Any], Any], c: Any) -> list[str]:
+    """Return the names of the files that are attached to places of a page. attachment: makes the library's own."""
+    names = []
+    for at in range(min(c.FPDFPage_GetAnnotCount(page), _MOST_ATTACHED)):
+        note = c.FPDFPage_GetAnnot(page, at)
+        if note and c.FPDFAnnot_GetSubtype(note) == c.FPDF_ANNOT_FILEATTACHMENT:
+            names.append(_named(partial(attachment, c.FPDFAnnot_GetFileAttachment(note))))
+        c.FPDFPage_CloseAnnot(note)
+    return names
 
 
 def _language(pdf: Any, c: Any) -> str:
@@ -211,22 +231,16 @@ def read_with_pypdf(source: Source) -> Raw:
 
     pdf, labels = _opened_with_pypdf(source)
 
-    def read(index: int) -> tuple[str, bool]:
+    def read(index: int, raw: RawPage) -> None:
         page = pdf.pages[index]
-        text = page.extract_text() or ""
-        return text, letters(text) < FEW_LETTERS and _has_picture(page)
+        raw.text = page.extract_text() or ""
+        raw.picture = letters(raw.text) < FEW_LETTERS and _has_picture(page)
 
     # The library raises many kinds for a broken page.
     pages = _read_pages(source, len(pdf.pages), lambda index: labels[index] if index < len(labels) else "", read,
                         Exception, LimitReachedError)
-    try:
-        title = str(pdf.metadata.title or "") if pdf.metadata else ""
-    except Exception:  # a broken information dictionary is no reason to fail
-        title = ""
-    try:
-        language = str(pdf.root_object.get("/Lang", ""))
-    except Exception:  # nor is a broken catalog, whose pages could be read
-        language = ""
+    title = _told(lambda: pdf.metadata and pdf.metadata.title)
+    language = _told(lambda: pdf.root_object.get("/Lang"))
     unread = Unread()
     return Raw("pdf", f"pypdf {pypdf.__version__}", _title(title), pages, language=language, unread=unread,
                joined=partial(_joined, unread.running))

@@ -22,6 +22,7 @@ _PAGE = re.compile(rb"/Type\s*/Page(?![a-zA-Z])")
 _OTHERS = re.compile(
     rb"/(?:LZW|ASCIIHex|ASCII85|RunLength|CCITTFax|JBIG2|DCT|JPX)Decode|/Crypt|/Filter\s*(?:\d|\[\s*\])")
 _PACKED = (b"x\x01", b"x^", b"x\x9c", b"x\xda", b"h\xde", b"H\x89")
+_FLUSHED = b"\x00\x00\xff\xff"  # all was written, and the end of the packed data not marked: Acrobat does so
 _END = re.compile(rb"endstream")
 _SHOWS = re.compile(rb"[\])>]\s*T[jJ]\b")
 _OFF = re.compile(rb"/OFF\s*(?:\[\s*\d|[\d/>])")
@@ -180,7 +181,7 @@ def _unpacked(head: bytes, body: bytes) -> tuple[bytes, bool]:
                 break
     except zlib.error:
         return b"".join(kept), False
-    return b"".join(kept), unpacker.eof or size >= _MOST
+    return b"".join(kept), unpacker.eof or size >= _MOST or body.rstrip(b"\r\n").endswith(_FLUSHED)
 
 
 def _ascii85(body: bytes) -> bytes:

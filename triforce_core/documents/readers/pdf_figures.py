@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
+from .flow import script
+
 RAISED, RAISED_END = "\x0e", "\x0f"
 MARKED = re.compile(f"{RAISED}([^{RAISED}{RAISED_END}]*){RAISED_END}")
 _SIGN = r"+±−–\-"
@@ -40,7 +42,7 @@ def lowered(before: str, text: str) -> str:
     part of a word."""
     if not (before[-1:].isalnum() or before[-1:] in (*")]}", RAISED_END)) or _INDEX.fullmatch(text) is None:
         return before + text
-    return f"{before}_{text}"
+    return before + script("_", text)
 
 
 def without_raised(text: str) -> str:
@@ -89,7 +91,7 @@ def resolved(text: str, notes: Collection[str], here: Collection[str], elsewhere
         leads = (not before or before[-1].isspace()) and text[found.end() : found.end() + 1].isalpha()
         if leads or figure[0] in "[*†‡§¶":
             return figure
-        return f"^{figure}"
+        return f"^{figure}" if _NOTE_MARK.fullmatch(figure) or figure[0] == "(" else script("^", figure)
 
     if RAISED not in text:
         return text

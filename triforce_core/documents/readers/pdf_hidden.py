@@ -4,7 +4,8 @@ off. The invisible text that lies on a scan is its text layer, and stays."""
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable
+from functools import cached_property
 from typing import Any
 
 _SMALLEST = 1.0  # points
@@ -12,6 +13,8 @@ _WHITE = 250  # of 255, in each colour
 _FILLED = (0, 4)  # render modes that only fill
 _INVISIBLE = (3, 7)
 _MOST_OBJECTS = 20_000  # of a page that are looked at for what lies behind white text
+_MOST_DRAWN, _MOST_DISCS = 4_000, 200
+_DISC = (1.5, 7.0)  # points from side to side
 _DEEPEST = 3
 _LONGEST_NAME = 512  # bytes of UTF-16
 Box = tuple[float, float, float, float]  # left, bottom, right, top
@@ -27,80 +30,79 @@ class Hidden:
         self._sheet = (box.left, box.bottom, box.right, box.top)
         # PDFium does not look up a box that the page inherits, and would take Letter for it.
         self._paper: Box = page.get_mediabox(fallback_ok=False) or self._sheet
-        self._backgrounds: list[Box] | None = None
-        self._pictures: list[Box] | None = None
+        self._both = (max(self._sheet[0], self._paper[0]), max(self._sheet[1], self._paper[1]),
+                      min(self._sheet[2], self._paper[2]), min(self._sheet[3], self._paper[3]))
         self._colours = [ctypes.c_uint() for _ in range(4)]
+        self._sides = [ctypes.c_float() for _ in range(4)]
 
-    def hides(self, text_object: Any, box: Box, size: float, characters: int) -> bool:
-        """Say whether the file hides what the object shows inside the box, but for invisible text."""
+    def hides(self, text_object: Any, box: Box, size: float, characters: int) -> tuple[bool, bool]:
+        """Say whether the file hides what the object shows inside the box; and whether this is unseen, for it is
+        invisible and lies on no picture, or beside the paper, which is no reason to lose a page of nothing else."""
         left, bottom, right, top = box
-        if self._beside(self._sheet, box) and not self._beside(self._paper, box):
-            return True
+        inside = self._both[0] < right and left < self._both[2] and self._both[1] < top and bottom < self._both[3]
+        beside = not inside and _beside(self._paper, box)
+        if not inside and not beside and _beside(self._sheet, box):
+            return True, False
+        mode = self._c.FPDFTextObj_GetTextRenderMode(text_object) if text_object else None
+        unseen = beside or (mode in _INVISIBLE and not _lies_on(box, self._pictures))
         if size < _SMALLEST and max(right - left, top - bottom) < 2 * _SMALLEST * characters:
-            return True
-        if not text_object:
-            return False
-        if self._off and self._on_layer_that_is_off(text_object):
-            return True
+            return True, unseen
+        if text_object and self._off and self._on_layer_that_is_off(text_object):
+            return True, unseen
         red, green, blue, alpha = self._colours
-        if self._c.FPDFTextObj_GetTextRenderMode(text_object) not in _FILLED or not self._c.FPDFPageObj_GetFillColor(
-                text_object, red, green, blue, alpha):
-            return False
-        if min(red.value, green.value, blue.value) < _WHITE:
-            return alpha.value == 0
-        if self._backgrounds is None:
-            self._backgrounds = list(self._coloured())
-        return not _lies_on(box, self._backgrounds)
+        if mode not in _FILLED or not self._c.FPDFPageObj_GetFillColor(text_object, red, green, blue, alpha):
+            return False, unseen
+        if red.value < _WHITE or green.value < _WHITE or blue.value < _WHITE:
+            return alpha.value == 0, unseen
+        around = (other for other, letter in self._backgrounds if not letter or (
+            other[0] <= left and other[1] <= bottom and other[2] >= right and other[3] >= top))
+        return not _lies_on(box, around), unseen
 
-    def unseen(self, text_object: Any, box: Box) -> bool:
-        """Say whether text is invisible and lies on no picture, or beside the paper. It is no reason to lose a page
-        that has nothing else."""
-        if self._beside(self._paper, box):
-            return True
-        invisible = bool(text_object) and self._c.FPDFTextObj_GetTextRenderMode(text_object) in _INVISIBLE
-        return invisible and not self._on_picture(box)
+    @cached_property
+    def _pictures(self) -> list[Box]:
+        return [self._bounds(top) for top, _, kind in self._objects if kind == self._c.FPDF_PAGEOBJ_IMAGE]
 
-    @staticmethod
-    def _beside(sheet: Box, box: Box) -> bool:
-        return sheet[0] < sheet[2] and sheet[1] < sheet[3] and (
-            box[2] <= sheet[0] or box[0] >= sheet[2] or box[3] <= sheet[1] or box[1] >= sheet[3])
+    def discs(self) -> list[Box]:
+        """Return what may be the bullet of a list, as browsers draw it; [] for a page that is full of drawings."""
+        paths = [found for _, found, kind in self._objects[:_MOST_DRAWN] if kind == self._c.FPDF_PAGEOBJ_PATH]
+        if len(paths) >= _MOST_DRAWN / 2:
+            return []
+        found = [(left, low, right, high) for left, low, right, high in map(self._bounds, paths)
+                 if _DISC[0] < high - low < _DISC[1] and abs(right - left - high + low) < 0.2 * (high - low)]
+        return found if len(found) < _MOST_DISCS else []
 
-    def _on_picture(self, box: Box) -> bool:
-        if self._pictures is None:
-            self._pictures = [self._bounds(top) for top, found in self._objects()
-                              if self._c.FPDFPageObj_GetType(found) == self._c.FPDF_PAGEOBJ_IMAGE]
-        return _lies_on(box, self._pictures)
-
-    def _coloured(self) -> Iterator[Box]:
-        """Yield the boxes of what is painted in another colour than white."""
-        c, colours = self._c, self._colours
-        for top, found in self._objects():
-            kind = c.FPDFPageObj_GetType(found)
-            white = kind == c.FPDF_PAGEOBJ_PATH and c.FPDFPageObj_GetFillColor(found, *colours) and min(
+    @cached_property
+    def _backgrounds(self) -> list[tuple[Box, bool]]:
+        """The boxes of what is not painted white, and whether it is a letter, such as a disc around a white figure."""
+        c, colours, boxes = self._c, self._colours, []
+        for top, found, kind in self._objects:
+            letter = kind == c.FPDF_PAGEOBJ_TEXT
+            white = (letter or kind == c.FPDF_PAGEOBJ_PATH) and c.FPDFPageObj_GetFillColor(found, *colours) and min(
                 colour.value for colour in colours[:3]) >= _WHITE
-            if kind != c.FPDF_PAGEOBJ_TEXT and not white:
-                yield self._bounds(top)
+            if not white and (found is top or not letter):
+                boxes.append((self._bounds(top), letter))
+        return boxes
 
-    def _objects(self) -> Iterator[tuple[Any, Any]]:
-        """Yield the page's objects, and those inside of forms, each with the page's object that it belongs to."""
-        c = self._c
-        count = min(c.FPDFPage_CountObjects(self._page.raw), _MOST_OBJECTS)
-        waiting = [(top, top, 0) for top in (c.FPDFPage_GetObject(self._page.raw, at) for at in range(count))]
-        seen = 0
-        while waiting and seen < _MOST_OBJECTS:
-            seen += 1
-            top, found, depth = waiting.pop()
-            if c.FPDFPageObj_GetType(found) != c.FPDF_PAGEOBJ_FORM:
-                yield top, found
-            elif depth < _DEEPEST:
-                inside = min(c.FPDFFormObj_CountObjects(found), _MOST_OBJECTS)
-                waiting += [(top, c.FPDFFormObj_GetObject(found, at), depth + 1) for at in range(inside)]
+    @cached_property
+    def _objects(self) -> list[tuple[Any, Any, int]]:
+        """The page's objects, also inside of forms: the page's one that it is in, itself, and its kind."""
+        c, known = self._c, list[tuple[Any, Any, int]]()
+
+        def gather(owner: Any, count: int, get: Callable[[Any, int], Any], top: Any, depth: int) -> None:
+            for at in range(min(count, _MOST_OBJECTS - len(known))):
+                found = get(owner, at)
+                kind = c.FPDFPageObj_GetType(found)
+                known.append((top or found, found, kind))
+                if kind == c.FPDF_PAGEOBJ_FORM and depth < _DEEPEST:
+                    gather(found, c.FPDFFormObj_CountObjects(found), c.FPDFFormObj_GetObject, top or found, depth + 1)
+
+        gather(self._page.raw, c.FPDFPage_CountObjects(self._page.raw), c.FPDFPage_GetObject, None, 0)
+        return [thing for thing in known if thing[2] != c.FPDF_PAGEOBJ_FORM]
 
     def _bounds(self, found: Any) -> Box:
-        sides = [ctypes.c_float() for _ in range(4)]
-        self._c.FPDFPageObj_GetBounds(found, *sides)
-        left, bottom, right, top = (side.value for side in sides)
-        return left, bottom, right, top
+        left, bottom, right, top = self._sides
+        self._c.FPDFPageObj_GetBounds(found, left, bottom, right, top)
+        return left.value, bottom.value, right.value, top.value
 
     def _on_layer_that_is_off(self, text_object: Any) -> bool:
         c = self._c
@@ -117,6 +119,11 @@ class Hidden:
         return bytes(room)[: size.value - 2].decode("utf-16-le", "ignore") if found else ""
 
 
-def _lies_on(box: Box, others: Collection[Box]) -> bool:
+def _beside(sheet: Box, box: Box) -> bool:
+    return (box[2] <= sheet[0] or box[0] >= sheet[2] or box[3] <= sheet[1] or box[1] >= sheet[3]) and (
+        sheet[0] < sheet[2] and sheet[1] < sheet[3])
+
+
+def _lies_on(box: Box, others: Iterable[Box]) -> bool:
     across, up = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
     return any(left <= across <= right and bottom <= up <= top for left, bottom, right, top in others)

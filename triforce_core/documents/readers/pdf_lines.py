@@ -1,222 +1,95 @@
-"""Turn a PDF page's characters into spans, and these into lines in reading order: raised marks apart from words,
-columns one after the other, a table's row on one line, the values of form fields beside their labels.
-
-A span is a run of characters of one text object (one show operator), which has one size and one baseline: asking PDFium
-about every character would take several times as long as reading the page, so only the ends of an object are asked
-about, and found by bisection."""
+"""Turn a PDF page's spans into lines in reading order: raised marks apart from words, columns one after the other, a
+table's row on one line."""
 
 from __future__ import annotations
 
-import ctypes
 import math
 import re
+from bisect import bisect
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import cached_property
 from itertools import pairwise
-from statistics import median
 from typing import Any
 
+from ..reflow import median
 from .pdf_figures import is_raised_figure, lowered, raised
-from .pdf_hidden import Hidden
+from .pdf_forms import with_annotations
+from .pdf_hidden import Box, Hidden
+from .pdf_listings import Typeface, parted
+from .pdf_spans import HYPHEN, SMALL, Line, Span, spans_of_page
 
-HYPHEN = "\ufffe"  # PDFium's mark of a hyphen at a line's end, which hides the line break; U+0002 in old versions
-_BREAK = re.compile("\r\n|\r|\n|(?<=\ufffe)")
-_BOLD = re.compile(r"bold|black|demi", re.IGNORECASE)
-_LOOSE = 0.62  # a wider set line, in ems per character, may hide the gaps of a table
-_GAP = 2.0  # ems between two words: they may be cells of a table
-_WORD = re.compile(r"\S+")
-_SMALL = 0.82  # of the size beside it: a raised mark
-_APART = 2.0  # ems between two pieces of a row that may be cells
 ITEM_MARK = r"(?:[•◦▪‣●○·–—*-]|\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,5})[.)])"
+_APART = 2.0  # ems between two pieces of a row that may be cells ...
+_CELL, _TIGHT = 1.0, 0.35  # ... where a gap goes on through the two, or three, lines above and below
+_CLOSE = 4.0  # ems from a heading to the first row below it
+_NEAR = 15  # ems, at most, to these
+_WORDS = 4  # more, all as far apart, are those of a justified line
+_LABEL = re.compile(rf"\[[^\]\s]{{1,24}}\]|{ITEM_MARK}")
+_COUNT = re.compile(r"[\d.]{1,8}")
+_LEADERS = re.compile(r"(?:[.·…]\s?){3}")
 _ITEM = re.compile(ITEM_MARK + r"\Z")
 _STACKED = 1.7  # line heights between the lines of one cell
 _STACKED_BESIDE = 2.7  # ... that stands beside another: it may have several paragraphs
 _MOST_UNSEEN = 0.6  # of the words of a page must be seen, or else all of them count
 _SAME = 3.0  # points
-_MOST_ANNOTATIONS = 2_000  # of one page
-_LONGEST_VALUE = 1 << 18  # bytes
-_HIDDEN = 2 | 32  # flags: hidden, no view
-
-
-@dataclass(slots=True)
-class Line:
-    """One line of text as it is read. left, right, base (its baseline, upwards) and size in points; a page of text that
-    runs upwards is turned. row: a table's row or a list item put together, which no other line joins."""
-
-    text: str
-    left: float
-    right: float
-    base: float
-    size: float
-    bold: bool
-    row: bool = False
-
-
-@dataclass(slots=True)
-class Span(Line):
-    """Characters of one text object. spaced: white space stands before it. turn: quarters, against the clock.
-    hidden: nobody sees it; unseen: it is invisible and lies on no picture, or beside the paper."""
-
-    spaced: bool = True
-    turn: int = 0
-    hidden: bool = False
-    unseen: bool = False
-
 
 Cells = list[list[Line]]
 
 
-def lines_of_page(page: Any, forms: Any, off: Collection[str], c: Any) -> tuple[list[Line], int]:
+def lines_of_page(page: Any, forms: Any, off: Collection[str], seen: Typeface, c: Any) -> tuple[list[Line], int]:
     """Return the lines of a page of PDFium's, and how many words on it nobody sees. forms: the document's form
-    environment, or None; off: the names of layers that are off."""
+    environment, or None; off: the names of layers that are off; seen: of the pages before."""
     hidden = Hidden(page, off, c)
-    spans = _spans(page, hidden, c)
+    spans = spans_of_page(page, hidden, c)
     solid = sum(len(span.text) * (1 if span.turn == spans[0].turn else -1) for span in spans)
     if solid > 0 and spans[0].turn != page.get_rotation() // 90:  # PDFium orders lines as they stand on the turned page
         page.set_rotation(90 * spans[0].turn)
-        spans = _spans(page, hidden, c)
+        spans = spans_of_page(page, hidden, c)
     shown = [span for span in spans if not span.hidden]
-    seen = [span for span in shown if not span.unseen]
-    if _words(seen) < _MOST_UNSEEN * _words(shown):  # a layer of text without its picture, or paper of a wrong size
-        seen = shown
-    return _with_annotations(lines_of_spans(seen), page, forms, c), _words(spans) - _words(seen)
+    visible = [span for span in shown if not span.unseen]
+    if len(visible) < len(shown) and _words(visible) < _MOST_UNSEEN * _words(shown):
+        visible = shown  # a layer of text without its picture, or paper of a wrong size
+    left_out = _words(spans) - _words(visible) if len(visible) < len(spans) else 0
+    visible = _with_bullets(visible, hidden.discs() if len(visible) > 1 else [])
+    return with_annotations(lines_of_spans(visible, seen), page, forms, c), left_out
+
+
+def _with_bullets(spans: list[Span], discs: Sequence[Box]) -> list[Span]:
+    """Return spans with a bullet before each word that has a disc right before it, below or above another such disc."""
+    lefts = Counter(round(disc[0]) for disc in discs)
+    discs = [disc for disc in discs if lefts[round(disc[0])] > 1]
+    if not discs:
+        return spans
+    kept: list[Span] = []
+    for span in spans:
+        for left, low, right, high in discs:
+            above = ((low + high) / 2 - span.base) / span.size
+            if 0.1 < (span.left - right) / span.size < 1.5 and 0.1 < above < 0.5 and not span.turn and any(
+                    map(str.isalpha, span.text)):
+                kept.append(replace(span, text="•", left=left, right=right, bold=False, pitch=0.0))
+                break
+        kept.append(span)
+    return kept
 
 
 def _words(spans: Sequence[Span]) -> int:
     return sum(len(span.text.split()) for span in spans)
 
 
-def _spans(page: Any, hidden: Hidden, c: Any) -> list[Span]:
-    """Return spans in the order of the file. Only the page's main direction of writing is kept in place; a stamp at the
-    margin comes last."""
-    text_page = page.get_textpage()
-    text = text_page.get_text_range()
-    count = text_page.count_chars()
-    if len(text) != count:  # a character without a meaning, or of two halves: take one by one
-        text = "".join(chr(c.FPDFText_GetUnicode(text_page.raw, at) or 0xFFFD) for at in range(count))
-    spans = list(_Asker(text.replace("\x02", HYPHEN), text_page.raw, hidden, c).spans())
-    text_page.close()
-    turns = Counter[int]()
-    for span in spans:
-        turns[span.turn] += len(span.text)
-    main = turns.most_common(1)[0][0] if turns else 0
-    return sorted(spans, key=lambda span: span.turn != main)
+def lines_of_spans(spans: Sequence[Span], seen: Typeface | None = None) -> list[Line]:
+    """Return lines in reading order: listings as they stand, the columns and tables among the others put together."""
+    lines: list[Line] = []
+    for part, listing in parted(_pieces(_without_drop_caps(spans)), seen or Typeface()):
+        lines += part if listing else _set_lines(_groups(part))
+    return lines
 
 
-def _whole(text: str) -> str:
-    """Join the halves of characters beyond U+FFFF, of which PDFium counts each as a character."""
-    return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-class _Asker:
-    def __init__(self, text: str, raw: Any, hidden: Hidden, c: Any) -> None:
-        self._text, self._raw, self._hidden, self._c = text, raw, hidden, c
-        self._box, self._matrix = c.FS_RECTF(), c.FS_MATRIX()
-        self._x, self._y = ctypes.c_double(), ctypes.c_double()
-        self._fonts: dict[int, bool] = {}
-
-    def spans(self) -> Iterator[Span]:
-        start, spaced = 0, True
-        for end in [*(found.end() for found in _BREAK.finditer(self._text)), len(self._text)]:
-            at = start
-            last = start + len(self._text[start:end].rstrip()) - 1
-            while at <= last:
-                if self._text[at].isspace():
-                    at, spaced = at + 1, True
-                    continue
-                stop = self._object_end(at, last)
-                yield from self._pieces(at, stop, spaced)
-                at, spaced = stop, False
-            spaced = spaced or self._text[last + 1 : end] != ""
-            start = end
-
-    def _object(self, at: int) -> int:
-        found = self._c.FPDFText_GetTextObject(self._raw, at)
-        return ctypes.addressof(found.contents) if found else 0
-
-    def _object_end(self, at: int, last: int) -> int:
-        """Return where the object of ``at`` ends; it goes no further than ``last``, and neither is white space."""
-        own = self._object(at)
-        if self._object(last) == own or (self._text[last] == HYPHEN and last > at and self._object(last - 1) == own):
-            return last + 1
-        low, high = at, last
-        while high - low > 1:
-            middle = (low + high) // 2
-            solid = middle
-            while solid < high and self._text[solid].isspace():  # white space that PDFium made has no object
-                solid += 1
-            if solid == high:
-                high = middle
-            elif self._object(solid) == own:
-                low = solid
-            else:
-                high = middle
-        return high
-
-    def _pieces(self, first: int, end: int, spaced: bool) -> Iterator[Span]:
-        """Yield the span, cut where a gap in it is wide."""
-        end = first + len(self._text[first:end].rstrip())
-        span = self._span(first, end, spaced)
-        tight = span.right - span.left < _LOOSE * span.size * (end - first) and "  " not in span.text
-        if tight or span.turn:
-            yield span
-            return
-        words = list(_WORD.finditer(self._text, first, end))
-        cuts = [first]
-        for before, after in pairwise(words):
-            gap = self._edge(after.start(), 0) - self._edge(before.end() - 1, 1)
-            if gap > _GAP * span.size:
-                cuts.append(after.start())
-        for start, stop in pairwise([*cuts, end]):
-            yield self._span(start, start + len(self._text[start:stop].rstrip()), spaced or start > first)
-
-    def _edge(self, at: int, side: int) -> float:
-        self._c.FPDFText_GetLooseCharBox(self._raw, at, self._box)
-        return float(self._box.right if side else self._box.left)
-
-    def _span(self, first: int, end: int, spaced: bool) -> Span:
-        c, raw, matrix = self._c, self._raw, self._matrix
-        text = self._text[first:end]
-        last = end - 1
-        while last > first and (text[last - first] == HYPHEN or "\udc00" <= text[last - first] < "\ue000"):
-            last -= 1
-        found = c.FPDFText_GetTextObject(raw, first)
-        c.FPDFText_GetMatrix(raw, first, matrix)
-        size = c.FPDFText_GetFontSize(raw, first) * math.hypot(matrix.c, matrix.d)
-        c.FPDFText_GetCharOrigin(raw, first, self._x, self._y)
-        turn = round(math.atan2(matrix.b, matrix.a) / (math.pi / 2)) % 4
-        c.FPDFText_GetLooseCharBox(raw, first, self._box)
-        box = [self._box.left, self._box.bottom, self._box.right, self._box.top]
-        c.FPDFText_GetLooseCharBox(raw, last, self._box)
-        left, right = min(box[0], self._box.left), max(box[2], self._box.right)
-        low, high = min(box[1], self._box.bottom), max(box[3], self._box.top)
-        x, y = self._x.value, self._y.value
-        place = [(left, right, y), (low, high, -x), (-right, -left, -y), (-high, -low, x)][turn]
-        where = (left, low, right, high)
-        return Span(_whole(text), *place, size or 1.0, self._bold(found), spaced=spaced, turn=turn,
-                    unseen=self._hidden.unseen(found, where),
-                    hidden=self._hidden.hides(found, where, size, end - first))
-
-    def _bold(self, text_object: Any) -> bool:
-        if not text_object:
-            return False
-        c = self._c
-        font = c.FPDFTextObj_GetFont(text_object)
-        key = ctypes.addressof(font.contents) if font else 0
-        if key not in self._fonts:
-            name = ctypes.create_string_buffer(128)
-            if font:
-                c.FPDFFont_GetBaseFontName(font, name, 128)
-            thick = bool(font) and c.FPDFFont_GetWeight(font) >= 600
-            self._fonts[key] = thick or _BOLD.search(name.value.decode("latin-1")) is not None
-        return self._fonts[key]
-
-
-def lines_of_spans(spans: Sequence[Span]) -> list[Line]:
-    """Return lines in reading order, the columns and tables among them put together."""
-    groups = _groups(_pieces(_without_drop_caps(spans)))
+def _set_lines(groups: Sequence[Cells]) -> list[Line]:
     tabular = [len(cells) > 1 and _aligned(groups, at) for at, cells in enumerate(groups)]
+    for at in range(1, len(groups) - 1):
+        tabular[at] = tabular[at] or (tabular[at - 1] and tabular[at + 1] and _is_first_cell(*groups[at - 1 : at + 2]))
     lines: list[Line] = []
     at = 0
     while at < len(groups):
@@ -240,6 +113,13 @@ def lines_of_spans(spans: Sequence[Span]) -> list[Line]:
     return lines
 
 
+def _is_first_cell(above: Cells, cells: Cells, below: Cells) -> bool:
+    """Say whether a short line between two rows of a table is a row whose other cells are empty."""
+    line, first = cells[0][0], below[0][0]
+    return (len(cells) == len(cells[0]) == 1 and abs(line.left - first.left) < _SAME and len(line.text.split()) < 9
+            and max(above[0][-1].base - line.base, line.base - first.base) < 3 * line.size)
+
+
 def _without_drop_caps(spans: Sequence[Span]) -> list[Span]:
     """A first letter several lines high joins its word."""
     kept: list[Span] = []
@@ -256,26 +136,95 @@ def _without_drop_caps(spans: Sequence[Span]) -> list[Span]:
 
 
 def _pieces(spans: Sequence[Span]) -> list[Line]:
-    """Return spans that stand side by side without a wide gap as one line."""
+    """Return spans that stand side by side without a wide gap as one line; between cells that stand below others, any
+    gap is wide."""
     rows: list[list[Span]] = []
-    for span in spans:
+    gutters = _Gutters(spans)
+    for at, span in enumerate(spans):
         last = rows[-1][-1] if rows else None
         if last is not None and span.turn == last.turn and not last.text.endswith(HYPHEN):
-            size = max(span.size, last.size)
-            beside = rows[-1][-2:] if last.size < _SMALL * rows[-1][0].size else [last]  # an index may stand between
-            step = min(abs(span.base - part.base) for part in beside)
-            mark = min(span.size, last.size) < _SMALL * size or any(
-                is_raised_figure(part.text.strip()) for part in (span, last))
-            level = step < (0.8 if mark else 0.3) * size
-            if level and -0.6 * size < span.left - last.right < _APART * size:
+            size, step = span.size if span.size > last.size else last.size, abs(span.base - last.base)
+            if last.size < SMALL * rows[-1][0].size:  # an index may stand between
+                step = min(step, abs(span.base - rows[-1][-2].base))
+            level = step < 0.3 * size or (step < 0.8 * size and (min(span.size, last.size) < SMALL * size or any(
+                is_raised_figure(part.text.strip()) for part in (span, last))))
+            if level and -0.6 * size < span.left - last.right < _APART * size and not gutters.part(at):
                 rows[-1].append(span)
                 continue
         rows.append([span])
     return [_piece(row) for row in rows]
 
 
+class _Gutters:
+    """Find gaps between spans that go on through the lines above and below, as those between a table's columns do."""
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        self._spans = spans
+        self._gaps = [-1.0]  # ems from the span before on the same line; -1: there is none
+        for last, span in pairwise(spans):
+            em = max(span.size, last.size)
+            level = span.turn == last.turn and abs(span.base - last.base) < 0.3 * em and span.left > last.left
+            self._gaps.append(max((span.left - last.right) / em, 0.0) if level else -1.0)
+
+    @cached_property
+    def _levels(self) -> tuple[list[float], list[list[Span]]]:
+        """Return the bases of the page's lines, upwards, and what stands on each."""
+        levels: list[list[Span]] = []
+        for span in sorted(self._spans, key=lambda span: span.base):
+            if levels and span.base - levels[-1][0].base < 0.3 * span.size:
+                levels[-1].append(span)
+            else:
+                levels.append([span])
+        return [level[0].base for level in levels], levels
+
+    def part(self, at: int) -> bool:
+        """Say whether a gutter lies before a span. The number of a heading or a line of code, the label of an item and
+        dots that lead are no cells, nor are the words of a justified line."""
+        last, span, gap = self._spans[at - 1], self._spans[at], self._gaps[at]
+        if gap < _TIGHT or _LEADERS.search(last.text[-6:]) or _LEADERS.match(span.text):
+            return False
+        if self._gaps[at - 1] < 0 and (_LABEL.fullmatch(last.text) or (
+                _COUNT.fullmatch(last.text) and (*self._gaps[at + 1 : at + 2], 0.0)[0] < _TIGHT)):
+            return False
+        first = end = at
+        while self._gaps[first - 1] >= 0:
+            first -= 1
+        while end < len(self._gaps) and self._gaps[end] >= 0:
+            end += 1
+        gaps = self._gaps[first:end]
+        if len(gaps) > _WORDS and max(gaps) < 1.25 * min(gaps):
+            return False
+        prose = last.text[-1] in ",-" or span.text[0].islower()
+        return self._rows(at, 1) + self._rows(at, -1) >= (2 if gap > _CELL else 6 if prose else 3)
+
+    def _rows(self, at: int, step: int) -> int:
+        """Count the lines above (step 1) or below (-1) that have a gap where a span has one before it. What leaves one
+        of two cells empty counts for nothing."""
+        low, high = self._spans[at - 1].right, self._spans[at].left
+        (bases, levels), span = self._levels, self._spans[at]
+        number = bisect(bases, span.base + step * 0.5 * span.size) - (step < 0)
+        rows = 0
+        while 0 <= number < len(levels) and abs(bases[number] - span.base) < _NEAR * span.size:
+            left, right = [low], [high]
+            for other in levels[number]:
+                if other.left < low or (other.right < high and other.left - low < high - other.right):
+                    left.append(other.right)
+                else:
+                    right.append(other.left)
+            low, high = max(left), min(right)
+            if high - low < 0.2 * span.size:
+                break
+            rows += len(left) > 1 < len(right)
+            number += step
+        return rows
+
+
 def _piece(row: Sequence[Span]) -> Line:
+    if len(row) == 1:
+        bold = row[0].bold and any(map(str.isalnum, row[0].text))
+        return Line(row[0].text, row[0].left, row[0].right, row[0].base, row[0].size, bold, pitch=row[0].pitch)
     main = max(row, key=lambda span: (span.size * min(len(span.text), 12), span.size))
+    pitch = _pitch(row)
     text, right, level = "", row[0].left, True
     for at, (span, shift) in enumerate(_shifted(row, main)):
         words = span.text.strip()
@@ -286,13 +235,22 @@ def _piece(row: Sequence[Span]) -> Line:
         elif shift < 0 and gap < 0.25 * main.size:
             text = lowered(text, words)
         else:
-            if at and not text.endswith(" ") and (spaced or (span.spaced and level and not shift)):
+            if pitch and at:
+                text += " " * max(round(gap / pitch), spaced)
+            elif at and not text.endswith(" ") and (spaced or (span.spaced and level and not shift)):
                 text += " "
             text += span.text
         right, level = span.right, not shift
     solid = [span for span in row if any(map(str.isalnum, span.text))]
     return Line(text, row[0].left, max(span.right for span in row), main.base, main.size,
-                bool(solid) and all(span.bold for span in solid))
+                bool(solid) and all(span.bold for span in solid), pitch=pitch)
+
+
+def _pitch(row: Sequence[Span]) -> float:
+    """Return the pitch of spans whose letters and figures are all of one fixed pitch, or 0.0."""
+    pitches = [span.pitch for span in row if span.pitch or any(map(str.isalnum, span.text))]
+    even = pitches and max(pitches) < 1.05 * min(pitches)
+    return pitches[0] if even else 0.0
 
 
 def _shifted(row: Sequence[Span], main: Span) -> Iterator[tuple[Span, int]]:
@@ -301,7 +259,7 @@ def _shifted(row: Sequence[Span], main: Span) -> Iterator[tuple[Span, int]]:
     whole: Span | None = None
     shifts = 0
     for span in row:
-        small, step = span.size < _SMALL * main.size, span.base - main.base
+        small, step = span.size < SMALL * main.size, span.base - main.base
         shift = int((small and step > 0.12 * main.size) or step > 0.25 * main.size) - int(
             small and step < -0.05 * main.size)
         if whole is not None and shift and shift == shifts and span.left - whole.right < 0.25 * main.size and (
@@ -326,6 +284,8 @@ def _groups(pieces: Sequence[Line]) -> list[Cells]:
             beside = len(cell)
             while beside and cell[beside - 1].right < piece.left - 0.3 * size:
                 beside -= 1
+            if len(cells) == 1 and not beside and _ends_apart(cell, piece):
+                beside = len(cell) - 1
             standing = cell[beside:]
             if standing and standing[-1].base - 0.5 * size < piece.base < standing[0].base + 9 * size:
                 if beside and len(cells) == 1:
@@ -343,14 +303,32 @@ def _groups(pieces: Sequence[Line]) -> list[Cells]:
     return groups
 
 
+def _ends_apart(cell: Sequence[Line], piece: Line) -> bool:
+    """Say whether the last line of what may be a cell begins a row with ``piece``, and is no end of the lines above."""
+    above, last = cell[-2:] if len(cell) > 1 else (piece, piece)
+    return abs(last.base - piece.base) < 0.1 * piece.size and (
+        above.base - last.base > 1.35 * last.size or above.bold != last.bold)
+
+
 def _aligned(groups: Sequence[Cells], at: int) -> bool:
     """Say whether another row close by has a cell that begins, ends or has its middle where one of this row does. The
     mark of a list item is no cell."""
     if _item(groups[at]):
         return False
     others = [other for other in (*groups[max(0, at - 2) : at], *groups[at + 1 : at + 3]) if not _item(other)]
-    return any(abs(a - b) < _SAME for mine in groups[at][1:] for other in others for theirs in other[1:]
-               for a, b in zip(_edges(mine), _edges(theirs), strict=True))
+    return any(_matches(groups[at], other) for other in others) or any(
+        abs(a - b) < _SAME for mine in groups[at][1:] for other in others for theirs in other[1:]
+        for a, b in zip(_edges(mine), _edges(theirs), strict=True))
+
+
+def _matches(cells: Cells, others: Cells) -> bool:
+    """Say whether two rows have as many cells, each of which stands above or below its own one only."""
+    mine, theirs = ([_edges(cell) for cell in row] for row in (cells, others))
+    (high, low), (top, foot) = ((row[0][0].base, row[0][-1].base) for row in (cells, others))
+    near = min(abs(low - top), abs(foot - high)) < _CLOSE * cells[0][0].size
+    return near and len(mine) == len(theirs) > 1 and all(
+        max(one[1], two[1]) < min(after[0], below[0]) for one, two, after, below in zip(
+            mine, theirs, mine[1:], theirs[1:], strict=False))
 
 
 def _item(cells: Cells) -> bool:
@@ -365,12 +343,22 @@ def _edges(cell: Sequence[Line]) -> tuple[float, float, float]:
 def _columns(rows: Sequence[Cells]) -> bool:
     """Say whether rows are columns of running text: rows of full lines, none with a cell of several; where they are
     few, each column's sentences run on from line to line."""
+    if _is_margin(rows):
+        return True
     if any(len(cell) > 1 for cells in rows for cell in cells) or (len(rows) < 5 and not _runs_on(rows)):
         return False
     firsts = [cells[0][0] for cells in rows]
     widest = max(line.right - line.left for line in firsts)
     full = median((line.right - line.left) / max(widest, 1.0) for line in firsts) > 0.8
     return full and median(len(cell[0].text.split()) for cells in rows for cell in cells) >= 4
+
+
+def _is_margin(rows: Sequence[Cells]) -> bool:
+    """Say whether first cells are notes in the margin: sentences beside them go on from row to row."""
+    steps = [(above[1][-1], below[1][0]) for above, below in pairwise(rows) if len(above) == len(below) == 2]
+    runs = sum(below.text[0].islower() and above.text[-1] not in ".:;!?" and len(above.text.split()) > 4
+               and above.base - below.base < 1.45 * below.size for above, below in steps)
+    return 3 * runs > len(rows) - 1 and all(len(cells) == 2 for cells in rows)
 
 
 def _runs_on(rows: Sequence[Cells]) -> bool:
@@ -453,61 +441,3 @@ def _row(cells: Cells, between: str, places: Sequence[int] = ()) -> Line:
     words = between.join(texts).replace("  ", " ").strip() if places else between.join(texts)  # "a | | c"
     return Line(words, lines[0].left, max(line.right for line in lines), top.base, lines[-1].size,
                 all(line.bold for line in lines), True)
-
-
-# -- words that stand on a page without being of it
-
-
-def _with_annotations(lines: list[Line], page: Any, forms: Any, c: Any) -> list[Line]:
-    """Add filled form fields and FreeText annotations: behind the words to their left, as on the page, or else on lines
-    of their own at the page's end."""
-    added: list[Line] = []
-    for text, (left, bottom, right, top) in _values(page, forms, c):
-        label = max((line for line in lines if bottom - 4 < line.base < top and line.right < left + 4),
-                    key=lambda line: line.right, default=None)
-        height = min(top - bottom, 12.0)
-        if label is not None and "\n" not in text.strip():
-            label.text, label.right = f"{label.text.rstrip()} {text.strip()}", right
-            label.row = True  # what was filled in runs into no other line
-        else:
-            added += [Line(part.strip(), left, right, bottom, height, False, True)
-                      for part in text.splitlines() if part.strip()]
-    return lines + added
-
-
-def _values(page: Any, forms: Any, c: Any) -> Iterator[tuple[str, tuple[float, float, float, float]]]:
-    box = c.FS_RECTF()
-    for index in range(min(c.FPDFPage_GetAnnotCount(page), _MOST_ANNOTATIONS)):
-        annotation = c.FPDFPage_GetAnnot(page, index)
-        if not annotation:
-            continue
-        try:
-            text = "" if c.FPDFAnnot_GetFlags(annotation) & _HIDDEN else _value(annotation, forms, c)
-            if text.strip() and c.FPDFAnnot_GetRect(annotation, box):
-                yield text, (min(box.left, box.right), min(box.bottom, box.top), max(box.left, box.right),
-                             max(box.bottom, box.top))
-        finally:
-            c.FPDFPage_CloseAnnot(annotation)
-
-
-def _value(annotation: Any, forms: Any, c: Any) -> str:
-    kind = c.FPDFAnnot_GetSubtype(annotation)
-    if kind == c.FPDF_ANNOT_FREETEXT:
-        return _string(lambda room, size: c.FPDFAnnot_GetStringValue(annotation, b"Contents", room, size), c)
-    if kind != c.FPDF_ANNOT_WIDGET or forms is None:
-        return ""
-    field = c.FPDFAnnot_GetFormFieldType(forms, annotation)
-    if field in (c.FPDF_FORMFIELD_CHECKBOX, c.FPDF_FORMFIELD_RADIOBUTTON):
-        return "[x]" if c.FPDFAnnot_IsChecked(forms, annotation) else ""
-    if field in (c.FPDF_FORMFIELD_TEXTFIELD, c.FPDF_FORMFIELD_COMBOBOX, c.FPDF_FORMFIELD_LISTBOX):
-        return _string(lambda room, size: c.FPDFAnnot_GetFormFieldValue(forms, annotation, room, size), c)
-    return ""
-
-
-def _string(ask: Any, c: Any) -> str:
-    size = ask(None, 0)
-    if not 2 < size <= _LONGEST_VALUE:
-        return ""
-    room = ctypes.create_string_buffer(size)
-    ask(ctypes.cast(room, ctypes.POINTER(c.FPDF_WCHAR)), size)
-    return room.raw[: size - 2].decode("utf-16-le", "ignore").replace("\r\n", "\n").replace("\r", "\n")

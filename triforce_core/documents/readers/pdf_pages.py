@@ -9,11 +9,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from statistics import median
 
-from ..reflow import between_lines, between_running_lines, is_tied, words_that_run
+from ..cleanup import clean
+from ..reflow import SENTENCE_END, between_lines, between_running_lines, is_tied, median, words_that_run
 from .pdf_figures import ISOTOPE, MARKED, RAISED, RAISED_END, cited, raised_marks, resolved, without_raised
-from .pdf_lines import HYPHEN, ITEM_MARK, Line
+from .pdf_lines import ITEM_MARK
+from .pdf_listings import listing
+from .pdf_spans import HYPHEN, Line
 from .source import Heading
 
 _WIDER = 1.3  # a gap of that many usual gaps begins a paragraph
@@ -25,7 +27,8 @@ _HEADING_LINES = 3
 _SMALLER = 0.94  # notes are set smaller than the text
 _FULL = 0.5  # ems for a character of the word that would not have fitted
 _ITEM = re.compile(ITEM_MARK + r"\s")
-_END = re.compile(r"[.!?:;][\"'”’)\]]*\Z")
+_NUMBERED_HEADING = re.compile(r"(?:[A-Z]|[IVXLC]+|\d+(?:\.\d+)*)\.\s")
+_FIELD = re.compile(r"[A-Z][\w() /-]{1,30}: \S")  # of a form: "Net pay: 2,814.50"
 _NOTE = re.compile(
     rf"(?:{RAISED}([^{RAISED_END}]*){RAISED_END}|\[?(\d{{1,3}}|[*†‡§¶]{{1,3}})[\].)]{{0,2}}(?=\s|[A-Z“\"]))\s*")
 _ENDNOTES = re.compile(r"(?:end|foot)?notes|(references)", re.IGNORECASE)
@@ -33,6 +36,8 @@ _NUMBERED = re.compile(r"\[?(\d{1,3})[\].)]*\s+")
 _BROKEN = re.compile(rf"(?<![^\W_])([^\W_]++(?:['’-][^\W_]+){{0,8}})(?:{HYPHEN}|-(?=\ue000))\ue000?\s*([^\W_]+)?(-?)")
 _PREFIXES = frozenset("non self semi quasi well ex".split())
 _BROKEN_AT = "\ue000"  # stands where a line that ends with a hyphen was joined with the next
+_DEEPEST = 24  # characters that a part of a listing may be indented more than the one before
+_OFF_GRID = 0.1  # characters between the columns of two pages of one listing
 _MARGIN = 1 / 6  # of the height of all pages: running lines stand above or below
 _TITLE = "x" * 200  # too long to run
 _WORD = re.compile(r"[^\W_]+(?:-[^\W_]+)*")
@@ -41,8 +46,9 @@ _WORD = re.compile(r"[^\W_]+(?:-[^\W_]+)*")
 @dataclass
 class _Paragraph:
     lines: list[Line]
-    kind: str = "text"  # "heading", "row", "note"
+    kind: str = "text"  # "heading", "row", "note", "code"
     mark: str = ""  # of a note
+    origin: float = 0.0  # of a listing: where its first column begins, in points
     text: str = field(default="", init=False)
 
 
@@ -62,7 +68,9 @@ def page_texts(pages: Sequence[Sequence[Line]], running: Counter[str]) -> tuple[
 def _resolve(pages: Sequence[Sequence[_Paragraph]], endnotes: set[str]) -> None:
     """Give each paragraph its text, with raised figures written out and the marks of notes dropped. endnotes: the marks
     of notes that all pages refer to."""
-    texts = [[_joined(paragraph.lines) for paragraph in page] for page in pages]
+    _align_listings(pages)
+    texts = [[_joined(paragraph.lines) if paragraph.kind != "code" else listing(paragraph.lines, paragraph.origin)
+              for paragraph in page] for page in pages]
     own = [{mark for paragraph, text in zip(page, known, strict=True) for mark in _marks_of_note(paragraph, text)}
            for page, known in zip(pages, texts, strict=True)]
     notes = set().union(*own)
@@ -70,6 +78,25 @@ def _resolve(pages: Sequence[Sequence[_Paragraph]], endnotes: set[str]) -> None:
         elsewhere = {mark for text in known for mark in cited(text)}
         for paragraph, text in zip(page, known, strict=True):
             paragraph.text = resolved(text, notes, here | endnotes, elsewhere)
+
+
+def _align_listings(pages: Sequence[Sequence[_Paragraph]]) -> None:
+    """Find where the first column of each listing begins; one that goes on over a page break has one beginning."""
+    parts: list[_Paragraph] = []  # of one listing
+    for page in pages:
+        for paragraph in page:
+            if paragraph.kind != "code":
+                continue
+            paragraph.origin = min(line.left for line in paragraph.lines)
+            shift = (paragraph.origin - parts[-1].origin) / paragraph.lines[0].pitch if parts else 0.5
+            if paragraph is not page[0] or abs(shift) > _DEEPEST or abs(shift - round(shift)) > _OFF_GRID:
+                parts = []
+            parts.append(paragraph)
+            first = min(part.origin for part in parts[-2:])
+            for part in parts:
+                part.origin = first
+        if not page or page[-1].kind != "code":
+            parts = []
 
 
 def _marks_of_note(paragraph: _Paragraph, text: str) -> list[str]:
@@ -144,13 +171,14 @@ def _text_areas(levels: Sequence[Sequence[Sequence[Line]]]) -> list[tuple[float,
 
 def _running_texts(rows: Sequence[Sequence[Line]], low: float, high: float, body: float) -> list[str]:
     """Return the words on each level of a page that may run, a wide gap between any two that stand apart; in small type
-    or at the right a number belongs to no word."""
+    or at the right a number belongs to no word. The headings of a table that goes on over pages do not run."""
     lines = [line for row in rows for line in row]
     middle = (min(line.left for line in lines) + max(line.right for line in lines)) / 2 if lines else 0.0
     texts = []
-    for row in rows:
+    for row, below in zip(rows, [*rows[1:], []], strict=False):
+        heads = all(line.row for line in (*row, *below)) and below and row[0].base - below[0].base < 3 * row[0].size
         words = "   ".join(line.text for line in sorted(row, key=lambda line: line.left))
-        if low < row[0].base < high or all(line.size > _LARGER * body for line in row):
+        if heads or low < row[0].base < high or all(line.size > _LARGER * body for line in row):
             words = _TITLE
         elif row[0].left > middle or all(line.size < _SMALLER * body for line in row):
             words = words.replace(" ", "  ")
@@ -173,10 +201,13 @@ def _paragraphs(lines: Sequence[Line], body: float) -> list[_Paragraph]:
     measure = _Measure(lines, body)
     found: list[_Paragraph] = []
     for at, line in enumerate(lines):
-        if line.row:
-            found.append(_Paragraph([line], "row"))
-            continue
         last = found[-1] if found else None
+        if line.code and last is not None and last.kind == "code" and 0 < last.lines[-1].base - line.base:
+            last.lines.append(line)
+            continue
+        if line.row:
+            found.append(_Paragraph([line], "code" if line.code else "row"))
+            continue
         following = lines[at + 1] if at + 1 < len(lines) else None
         if last is not None and last.kind == "text" and _continues(last.lines, line, following, measure):
             last.lines.append(line)
@@ -240,14 +271,16 @@ def _continues(above: Sequence[Line], line: Line, following: Line | None, measur
         return False
     if last.text.endswith(HYPHEN) or is_tied(last.text, line.text):
         return True
-    if _ITEM.match(line.text):
+    if _ITEM.match(line.text) or (_FIELD.match(line.text) and (
+            _FIELD.match(last.text) or (following is not None and _FIELD.match(following.text)))):
         return False
     step, usual, em = last.base - line.base, measure.gap(line.size), max(line.size, 1.0)
     room = (len(line.text.split(None, 1)[0]) + 1) * _FULL * em
     full = last.right + room > measure.right(last) - 0.5 * em
-    ended = _END.search(without_raised(last.text)) is not None
-    if step <= 0 or step > 3 * max(usual, em):  # the head of the next column, or a line drawn out of order
-        return not ended and not (last.bold and line.bold) and (line.text[0].islower() or full) and len(last.text) > 20
+    ended = SENTENCE_END.search(without_raised(last.text)) is not None
+    if step <= 0 or step > 3 * max(usual, em):  # the head of the next column; far below: behind a picture
+        more = line.text[0].islower() or (full and step <= 0)
+        return not ended and not (last.bold and line.bold) and more and len(last.text) > 20
     if last.bold and not line.bold and not full:
         return False
     if step > _WIDER * max(usual, 0.9 * em) and not measure.goes_on(last, line, room):
@@ -283,8 +316,7 @@ def _is_heading(paragraph: _Paragraph, body: float) -> bool:
     if all(line.size > _LARGER * body for line in lines):
         return True
     bold = all(line.bold for line in lines) and lines[0].size > 0.95 * body
-    return (bold and not text.rstrip().endswith((".", ",", ";", ":"))) or (
-        bold and re.match(r"(?:[A-Z]|[IVXLC]+|\d+(?:\.\d+)*)\.\s", text) is not None)
+    return bold and (text.rstrip()[-1] not in ".,;:" or _NUMBERED_HEADING.match(text) is not None)
 
 
 def _headings(pages: Sequence[Sequence[_Paragraph]]) -> list[Heading]:
@@ -317,7 +349,7 @@ def _foot_notes(pages: Sequence[list[_Paragraph]], body: float) -> None:
             elif notes:
                 notes[-1].lines += paragraph.lines
                 paragraph.lines = []
-            elif open_note is not None and not _END.search(without_raised(open_note.lines[-1].text)):
+            elif open_note is not None and not SENTENCE_END.search(without_raised(open_note.lines[-1].text)):
                 open_note.lines += paragraph.lines
                 paragraph.lines = []
         page[:] = [paragraph for paragraph in page if paragraph.lines]
@@ -329,7 +361,8 @@ def _split_at(marks: set[str], paragraph: _Paragraph) -> list[_Paragraph]:
     parts = [_Paragraph(paragraph.lines[:1], paragraph.kind)]
     for above, line in pairwise(paragraph.lines):
         match = _NOTE.match(line.text)
-        if match and match[2] in marks and _END.search(above.text) and abs(line.left - paragraph.lines[0].left) < 1:
+        ended = SENTENCE_END.search(above.text) and abs(line.left - paragraph.lines[0].left) < 1
+        if match and match[2] in marks and ended:
             parts.append(_Paragraph([line]))
         else:
             parts[-1].lines.append(line)
@@ -367,7 +400,7 @@ def _end_notes(pages: Sequence[list[_Paragraph]]) -> set[str]:
                 found.add(number)
                 expected += 1
             elif last is not None and paragraph.kind == "text" and last.lines[0].size == paragraph.lines[0].size and (
-                    not _END.search(last.lines[-1].text)):
+                    not SENTENCE_END.search(last.lines[-1].text)):
                 last.lines += paragraph.lines
                 paragraph.lines = []
             else:
@@ -381,7 +414,7 @@ def _joined(lines: Sequence[Line]) -> str:
     for line in lines[1:]:
         if text.endswith(HYPHEN):
             text += line.text
-        elif re.search(r"[^\W_]-\Z", text) and line.text[0].isalpha():
+        elif text[-1] == "-" and text[-2:-1].isalnum() and line.text[0].isalpha():
             text += _BROKEN_AT + line.text
         else:
             text += between_lines(text, line.text) + line.text
@@ -417,7 +450,10 @@ def _page_text(page: Sequence[_Paragraph]) -> str:
     close = False
     for paragraph in body:
         item = paragraph.kind == "row" or (paragraph.kind == "text" and _ITEM.match(paragraph.text) is not None)
-        text += ("\n" if item and close else "\n\n") + " ".join(paragraph.text.split())
+        words = paragraph.text if paragraph.kind == "code" else " ".join(paragraph.text.split())
+        if not words.isprintable() and paragraph.kind != "code":  # what goes leaves no two blanks
+            words = clean(words)[0]
+        text += ("\n" if item and close else "\n\n") + words
         close = item
     notes = (f"\n\n[{paragraph.mark}] " + " ".join(paragraph.text.split()) for paragraph in page
              if paragraph.kind == "note")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from ...errors import DamagedDocumentError
 from ..limits import LONG_SIDE
-from .pdf_lines import Line
-from .pdf_pages import page_texts
+from .scans import Scans, laid_out
 from .source import Raw, RawPage, Source, Unread
 
 FORMATS = ("PNG", "JPEG", "TIFF", "WEBP")
@@ -20,21 +20,22 @@ def read_picture(source: Source) -> Raw:
     from PIL import Image
 
     unread = Unread()
-    pages: list[RawPage] = []
-    lines: list[list[Line]] = []
+    scans, pages = Scans(source, unread), list[RawPage]()
     try:
         file = Image.open(source.path, formats=FORMATS)
         count = getattr(file, "n_frames", 1) if file.format == "TIFF" else 1
         source.check_pages(count)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as problem:
         raise _damaged(source) from problem
+
+    def raw(pages: list[RawPage], running: Counter[str]) -> Raw:
+        return Raw("picture", "rapidocr, lines 2", "", pages, headings=laid_out(pages, running), unread=unread)
+
     for index in range(count):
         source.at_page(index, count)
-        page = RawPage(str(index + 1), "", failed=index in source.skip)
+        page = RawPage(str(index + 1), "", picture=True, failed=index in source.skip)
         pages.append(page)
-        lines.append([])
-        if page.failed or source.recogniser is None:
-            page.picture = True
+        if page.failed or source.recognisers is None:
             continue
         try:
             picture = frame(file, index)
@@ -42,15 +43,12 @@ def read_picture(source: Source) -> Raw:
         except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError):  # others may be whole
             page.failed = True
             continue
-        found = source.recogniser.page(picture, _POINTS)
-        page.words, lines[index] = found.words, found.lines
-        unread.picture_pages += not found.words
+        scans.add(page, picture, _POINTS)
+        scans.hand_over(pages, raw)
+    scans.finish()
     if all(page.failed for page in pages):
         raise _damaged(source)
-    texts, headings = page_texts(lines, unread.running)
-    for page, text in zip(pages, texts, strict=True):
-        page.text = text
-    return Raw("picture", "rapidocr", "", pages, headings=headings, unread=unread)
+    return raw(pages, unread.running)
 
 
 def frame(file: Any, index: int) -> Any:

@@ -11,9 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import median
 
-from ..reflow import ITEM, NARROWEST, Vocabulary, columns, fills, join, strip_running_lines, vocabulary
+from ..reflow import ITEM, NARROWEST, Vocabulary, columns, fills, join, median, strip_running_lines, vocabulary
 from ..sections import placed, split_sections
 from .blocks import Blocks
 from .encodings import decode_file
@@ -202,6 +201,23 @@ def _own_width(lines: Sequence[str]) -> int:
 def _is_code(lines: Sequence[str]) -> bool:
     signs = sum(_CODE.search(line) is not None for line in lines)
     return signs >= _CODE_SHARE * len(lines) and (signs > 1 or len(lines) == 1)
+
+
+def lines_that_stay(groups: Sequence[list[str]], prose: bool) -> list[bool]:
+    """Say of each group of lines whether they are code or a list, and no paragraphs. prose: in doubt they are none."""
+    found = [_Group(lines) for lines in groups]
+    _set_widths(found)
+    return [not group.own and (not prose or (len(group.lines) > 1 and _is_code(group.lines)) or _unwrapped(group))
+            for group in found]
+
+
+def _unwrapped(group: _Group) -> bool:
+    """Say whether three lines or more have no item among them, and are set in unevenly or end where there is room."""
+    if len(group.lines) < 3 or any(ITEM.match(line.lstrip()) for line in group.lines):
+        return False
+    uneven = len({indent_of(line) for line in group.lines[1:]}) > 1
+    return uneven or not any(fills(line, after.strip(), group.width or _WIDEST)
+                             for line, after in pairwise(group.lines))
 
 
 class _Layout:

@@ -13,7 +13,8 @@ from ..document import Word
 from ..limits import ReadLimits
 
 if TYPE_CHECKING:
-    from ..ocr import Recogniser
+    from ..ocr import Recognisers
+    from .pdf_spans import Line
 
 FORMATS = "PDF, TXT, Markdown, reStructuredText, HTML, DOCX, EPUB, CSV, MHT, PNG, JPEG, TIFF, WebP"
 
@@ -21,17 +22,19 @@ FORMATS = "PDF, TXT, Markdown, reStructuredText, HTML, DOCX, EPUB, CSV, MHT, PNG
 @dataclass(frozen=True)
 class Source:
     """A file to read. name: what to call it in messages; skip: pages (from 0) that killed an earlier attempt;
-    recogniser: for pages that are pictures; None: they are only reported; encoding: of its text, as the person chose
-    it; "": it is found out."""
+    recognisers: for pages that are pictures; None: they are only reported; encoding: of its text, as the person chose
+    it; "": it is found out. at_page: called before each page; hand_over: with the first pages, while others are still
+    recognised."""
 
     path: Path
     name: str
     limits: ReadLimits
     password: str | None = None
     skip: frozenset[int] = frozenset()
-    at_page: Callable[[int, int], None] = lambda page, pages: None  # called before each page
-    recogniser: Recogniser | None = None
+    at_page: Callable[[int, int], None] = lambda page, pages: None
+    recognisers: Recognisers | None = None
     encoding: str = ""
+    hand_over: Callable[[Raw], None] = lambda raw: None
 
     def check_pages(self, pages: int) -> None:
         if pages > self.limits.pages:
@@ -52,13 +55,14 @@ class Source:
 @dataclass
 class RawPage:
     """A page as extracted. failed: it could not be read; picture: it is drawn and has hardly a letter. words: those
-    recognised in its picture."""
+    recognised in its picture. lines: of which its text is made, where the file places them."""
 
     label: str
     text: str
     picture: bool = False
     failed: bool = False
     words: list[Word] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -79,8 +83,11 @@ class Unread:
     comments: int = 0
     deletions: int = 0  # tracked ones
     hidden: int = 0  # words that the file says are not to be shown
+    line_numbers: int = 0  # of listings
     controls: int = 0  # words of menus, buttons and forms
     picture_pages: int = 0  # pages that are only a picture
+    unclear: int = 0  # lines in pictures of pages, or what looks like one
+    attached: list[str] = field(default_factory=list)  # files, by their names
     running: Counter[str] = field(default_factory=Counter)  # page heads, feet and numbers, by their words
 
     def add(self, other: Unread) -> None:
@@ -92,13 +99,19 @@ class Unread:
         said = (
             (self.pictures, "picture or other object was", "pictures and other objects were", "not read."),
             (self.picture_pages, "page that is only a picture was", "pages that are only a picture were", "not read."),
+            (self.unclear, "line of a scan was", "lines of scans were", "left out: too unclear to be read."),
             (self.comments, "comment was", "comments were", "left out."),
             (self.deletions, "deletion that was tracked was", "deletions that were tracked were", "left out."),
             (self.hidden, "word that the file hides was", "words that the file hides were", "left out."),
+            (self.line_numbers, "number of a line of code was", "numbers of lines of code were", "left out."),
             (self.controls, "word of menus, buttons or forms was", "words of menus, buttons and forms were",
              "left out."),
         )
         found = [f"{count:,} {one if count == 1 else many} {what}" for count, one, many, what in said if count]
+        if self.attached:
+            names = ", ".join(f"“{name[:80]}”" for name in self.attached[:5])
+            found.append(f"{len(self.attached):,} attached {'file was' if len(self.attached) == 1 else 'files were'} "
+                         f"not read: {names}{' and others' if len(self.attached) > 5 else ''}.")
         if self.running:
             often = ", ".join(f"“{words[:80]}”" for words, _ in self.running.most_common(3))
             found.append(f"{self.running.total():,} running lines at the top or foot of pages were left out: {often}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from itertools import chain, repeat
 
 from ..sections import SECTION
 from .encodings import decode_file
@@ -43,5 +44,5 @@ def _line(headings: list[str], row: list[str]) -> str:
     """Return a row as "name: Aldo | town: Rome", without its empty cells; without headings, with all of them."""
     if not headings:
         return " | ".join(row).replace("  ", " ").strip()
-    names = headings + [""] * (len(row) - len(headings))
-    return " | ".join(f"{name}: {cell}" if name else cell for name, cell in zip(names, row, strict=False) if cell)
+    return " | ".join(f"{name}: {cell}" if name else cell
+                      for name, cell in zip(chain(headings, repeat("")), row, strict=False) if cell)
