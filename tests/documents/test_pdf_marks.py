@@ -102,3 +102,16 @@ def test_running_heads_that_name_the_chapter_are_no_sentences(tmp_path: Path) ->
     texts, _, raw = read(tmp_path, drawn(*map(page, range(1, 9))))
     assert all(text.startswith(f"{number} keepers saw") for number, text in enumerate(texts, 1))
     assert raw.unread.running.total() == 8
+
+
+@pytest.mark.parametrize("apart", [14, 60])
+def test_what_stands_with_the_few_lines_of_a_page_does_not_run(tmp_path: Path, apart: float) -> None:
+    def page(name: str) -> Callable[[Any], None]:
+        def draw(pdf: Any) -> None:
+            pdf.drawString(72, 720 + apart, "Certificate of attendance")
+            write(pdf, [f"{name} took part in the course and", "did so to the end.", "The office, 3 May 1911"])
+        return draw
+
+    texts, _, raw = read(tmp_path, drawn(*map(page, WORDS)))
+    assert raw.unread.running.total() == (10 if apart > 14 else 0)
+    assert all(("Certificate" in text) == (apart == 14) and "The office" in text for text in texts)

@@ -24,7 +24,7 @@ from .source import Heading, Raw, RawPage, Source, Unread, is_are, page_numbers
 if TYPE_CHECKING:
     from pypdf import PdfReader
 
-LINES_VERSION = 11  # of what is made of PDFium's characters; raise it when the same file would give other text
+LINES_VERSION = 12  # of what is made of PDFium's characters; raise it when the same file would give other text
 _NO_TITLE = re.compile(r"untitled|microsoft word|\.(docx?|tex|dvi|pdf|indd|qxd)\b|^\W*$", re.IGNORECASE)
 _LONGEST_LANGUAGE = 128  # bytes of UTF-16
 _PASSWORD_ERROR = 4  # FPDF_ERR_PASSWORD

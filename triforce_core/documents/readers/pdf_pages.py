@@ -39,6 +39,8 @@ _BROKEN_AT = "\ue000"  # stands where a line that ends with a hyphen was joined 
 _DEEPEST = 24  # characters that a part of a listing may be indented more than the one before
 _OFF_GRID = 0.1  # characters between the columns of two pages of one listing
 _MARGIN = 1 / 6  # of the height of all pages: running lines stand above or below
+_FEW_ROWS = 25.0  # sizes of type: where the text of most pages is no higher, these are nearly empty, and ...
+_APART, _UNEVEN = 3.0, 1.5  # ... a line runs only so many sizes, and times the gap between the others, from these
 _TITLE = "x" * 200  # too long to run
 _WORD = re.compile(r"[^\W_]+(?:-[^\W_]+)*")
 
@@ -146,7 +148,8 @@ def _body_size(pages: Sequence[Sequence[Line]]) -> float:
 
 def _without_running(pages: Sequence[Sequence[Line]], body: float, running: Counter[str]) -> list[list[Line]]:
     """Drop running lines, looked for from the top and from the foot, whatever the order in the file. A line set larger
-    than the text is a title, even where its words run on the other pages, and one outside the margins is text."""
+    than the text is a title, even where its words run on the other pages. One outside the margins is text, and so is
+    one that stands with the few lines of pages which are nearly empty."""
     levels = [_levels(page) for page in pages]
     texts = [_running_texts(rows, *area, body) for rows, area in zip(levels, _text_areas(levels), strict=True)]
     kept = []
@@ -174,16 +177,27 @@ def _running_texts(rows: Sequence[Sequence[Line]], low: float, high: float, body
     or at the right a number belongs to no word. The headings of a table that goes on over pages do not run."""
     lines = [line for row in rows for line in row]
     middle = (min(line.left for line in lines) + max(line.right for line in lines)) / 2 if lines else 0.0
+    gaps = [above[0].base - row[0].base for above, row in pairwise(rows)]
+    few = (high - low) / (1 - 2 * _MARGIN) < _FEW_ROWS * body
     texts = []
-    for row, below in zip(rows, [*rows[1:], []], strict=False):
+    for at, (row, below) in enumerate(zip(rows, [*rows[1:], []], strict=False)):
         heads = all(line.row for line in (*row, *below)) and below and row[0].base - below[0].base < 3 * row[0].size
         words = "   ".join(line.text for line in sorted(row, key=lambda line: line.left))
-        if heads or low < row[0].base < high or all(line.size > _LARGER * body for line in row):
+        if heads or low < row[0].base < high or all(line.size > _LARGER * body for line in row) or (
+                few and not _stands_apart(gaps, at, body)):
             words = _TITLE
         elif row[0].left > middle or all(line.size < _SMALLER * body for line in row):
             words = words.replace(" ", "  ")
         texts.append(words)
     return texts
+
+
+def _stands_apart(gaps: Sequence[float], at: int, body: float) -> bool:
+    """Say whether a level is the first or last of its page, far from the others beside the gaps between these."""
+    if at not in (0, len(gaps)) or len(gaps) < 2:
+        return False
+    own, *others = gaps if at == 0 else gaps[::-1]
+    return own > max(_APART * body, _UNEVEN * median(others))
 
 
 def _levels(page: Sequence[Line]) -> list[list[Line]]:
