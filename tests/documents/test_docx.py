@@ -223,6 +223,23 @@ def test_formulas_stand_on_a_line(tmp_path: Path) -> None:
         assert text(tmp_path, body) == f"So {expected} it is."
 
 
+def test_formulas_that_stand_apart_do_so_on_a_line(tmp_path: Path) -> None:
+    def formula(markup: str) -> str:
+        return f"<m:oMath><m:r><m:t>{markup}</m:t></m:r></m:oMath>"
+
+    half = "<m:f><m:num><m:r><m:t>a</m:t></m:r></m:num><m:den><m:r><m:t>b</m:t></m:r></m:den></m:f>"
+    square = "<m:sSup><m:e><m:r><m:t>c</m:t></m:r></m:e><m:sup><m:r><m:t>2</m:t></m:r></m:sup></m:sSup>"
+    for markup, expected in (
+        (f"<m:oMath><m:r><m:t>E=m</m:t></m:r>{square}{half}<m:r><m:t>k</m:t></m:r></m:oMath>", "E=mc^2 a/b k"),
+        (f"<m:oMath>{square}<m:r><m:t>+(</m:t></m:r>{half}<m:r><m:t>)</m:t></m:r></m:oMath>", "c^2+(a/b)"),
+        (f"<m:oMath>{square}</m:oMath><m:oMath>{half}</m:oMath>{formula('x')}{run(', and')}", "c^2 a/b x, and"),
+        (f"<m:oMathPara>{formula('x=1')}{formula('y=2')}</m:oMathPara>", "x=1\ny=2"),
+    ):
+        assert text(tmp_path, f"<w:p>{run('So ')}{markup}{run(' it is.')}</w:p>") == f"So {expected} it is."
+    assert text(tmp_path, f"<w:p>{run('So')}<m:oMathPara>{formula('x=1')}</m:oMathPara>{run('it is.')}</w:p>") == (
+        "So x=1 it is.")
+
+
 def test_raised_by_a_style_and_lowered(tmp_path: Path) -> None:
     styles = part("styles", "<w:style w:styleId='Up'><w:rPr><w:vertAlign w:val='superscript'/></w:rPr></w:style>")
     low = "<w:vertAlign w:val='subscript'/>"

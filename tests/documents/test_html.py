@@ -167,7 +167,10 @@ def test_lowered_figures(lowered: str, tail: str, added: str | None) -> None:
     ("<math><msubsup><mi>x</mi><mn>1</mn><mn>2</mn></msubsup><mo>+</mo><msqrt><mi>x</mi></msqrt><mo>+</mo><mroot><mi>x</mi>"
      "<mn>3</mn></mroot></math>", "x_1^2+√(x)+^3√x"),
     ("<math><msup><mrow><mo>(</mo><mi>a</mi><mo>+</mo><mi>b</mi><mo>)</mo></mrow><mn>2</mn></msup><mtable><mtr><mtd>1</mtd>"
-     "<mtd>0</mtd></mtr><mtr><mtd>0</mtd><mtd>1</mtd></mtr></mtable></math>", "(a+b)^21 0; 0 1"),
+     "<mtd>0</mtd></mtr><mtr><mtd>0</mtd><mtd>1</mtd></mtr></mtable></math>", "(a+b)^2 1 0; 0 1"),
+    ("<p>Is<math display=block><msub><mi>x</mi><mn>1</mn></msub><mi>y</mi></math>so? <math><mi>x</mi></math><math><mi>y"
+     "</mi></math>th, <math><mn>2</mn><mfrac><mn>1</mn><mn>3</mn></mfrac><mo>(</mo><mi>t</mi><mo>)</mo></math></p>",
+     "Is x_1 y so? x yth, 2 1/3 (t)"),
 ])
 def test_raised_and_lowered_figures_are_kept_unless_a_note_has_their_mark(
         tmp_path: Path, markup: str, expected: str) -> None:

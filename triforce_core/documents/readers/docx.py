@@ -33,7 +33,7 @@ _PAGE_NUMBER = re.compile(r"(?:page|seite|p)?[0-9ivxlc]*(?:(?:of|von)[0-9]*)?")
 def read_docx(source: Source) -> Raw:
     archive = GuardedZip(source)
     title = archive.xml_if_any("docProps/core.xml").findtext("title") or ""
-    raw = Raw("docx", "docx-5", title.strip(), [], laid_out=True)
+    raw = Raw("docx", "docx-6", title.strip(), [], laid_out=True)
     page = HtmlText(_Package(archive, source, raw).tree())
     raw.unread.add(page.unread)
     text = page.text()

@@ -232,13 +232,17 @@ class Writer:
 
     # -- formulas and readings
 
-    def _formula(self, element: Element) -> None:
+    def _formulas(self, element: Element) -> None:
+        for found in element.iter("oMath"):
+            self._formula(found, block=True)
+
+    def _formula(self, element: Element, block: bool = False) -> None:
         if self._hidden:
             return
         self._begin()
         self._got += 1
         self._written_since_break = True
-        self.tree.graft(formula(element))
+        self.tree.graft(formula(element, block))
 
     def _ruby(self, element: Element) -> None:
         for base in element.findall("rubyBase"):
@@ -370,5 +374,5 @@ _WRITE: dict[str, Callable[[Writer, Element], None]] = {
     "footnoteReference": Writer._note, "endnoteReference": Writer._note, "del": Writer._deletion,
     "AlternateContent": Writer._alternatives, "txbxContent": Writer._box, "altChunk": Writer._embed,
     "tbl": Writer._table, "tr": Writer._row, "tc": Writer._cell, "ruby": Writer._ruby,
-    "oMath": Writer._formula,
+    "oMath": Writer._formula, "oMathPara": Writer._formulas,
 }  # fmt: skip

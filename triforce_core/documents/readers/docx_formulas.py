@@ -16,9 +16,9 @@ _PARTS = frozenset("e sup sub num den lim fName mr".split())
 _BRACKETS = {"begChr": "(", "sepChr": "|", "endChr": ")"}
 
 
-def formula(element: Element) -> Node:
-    """Return the tree of an oMath element."""
-    tree = Builder("math")
+def formula(element: Element, block: bool = False) -> Node:
+    """Return the tree of an oMath element. block: it stands on a line of its own."""
+    tree = Builder("math", {"display": "block"} if block else None)
     _write(element, tree)
     return tree.root
 

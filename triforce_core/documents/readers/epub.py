@@ -26,7 +26,7 @@ def read_epub(source: Source) -> Raw:
     _refuse_drm(archive, source)
     package = _package_name(archive, source)
     title, language, chapters, listing = _spine(archive, package, source)
-    book = Raw("epub", "epub-5", title, [], language=language, laid_out=True)
+    book = Raw("epub", "epub-6", title, [], language=language, laid_out=True)
     files: dict[str, tuple[int, list[str]]] = {}  # part of the archive -> pages before it, its sections
     links = Links()
     lost: list[str] = []

@@ -10,7 +10,7 @@ from justhtml.dom import Node
 
 from ..sections import placed, split_sections
 from .encodings import declared_in, decode_file, decode_text
-from .flow import LINE, PARAGRAPH, Flow, Table, lowered_text, raised_text
+from .flow import LINE, PARAGRAPH, SPACE, Flow, Table, lowered_text, raised_text
 from .html_notes import Links, classes, find_notes, kinds
 from .html_tree import attribute, below, breaks_off_in_script, parse, text_of, whole_number, words_in
 from .plain_text import numbered
@@ -44,6 +44,9 @@ _FORMULAS = {
     "mpre": ("_", "^", ""), "mfrac": ("", "/"), "mroot": ("^", "√"), "mtr": ("", " "),
     "mtable": ("", "; "),
 }  # fmt: skip
+_SET_APART = _FORMULAS.keys() - {"mtr"} | {"msqrt", "math"}  # on paper by the height of their parts
+_APART_BEFORE = frozenset("mfrac mtable mpre mroot".split())
+_ENDS_SOLID = re.compile(r"[\w)\]}]\Z")
 _NUMBER = re.compile(r"[-−–+]?\d[\d.,]*")
 _SUPER = re.compile(r"vertical-align\s*:\s*(super|sub)\b", re.IGNORECASE)
 _SCRIPTS = {"super": "sup", "sup": "sup", "superscript": "sup", "sub": "sub", "subscript": "sub"}
@@ -69,6 +72,7 @@ class HtmlText:
         self._open_notes: list[str] = []  # the marks of those that are being read
         self._in_heading = 0
         self._list_begins = self._after_term = self._drawing_counted = False
+        self._formula = ""  # the element of one that has just ended
         self._walk(root)
 
     def text(self) -> str:
@@ -89,18 +93,29 @@ class HtmlText:
         while waiting:
             node, begins = waiting.pop()
             if isinstance(node, str):
-                self._flow.words(node)
+                self._words(node)
             elif not begins:
                 self._leave(node)
+                if node.name in _SET_APART:
+                    self._formula = "block" if attribute(node, "display") == "block" else node.name
             elif node.name == "#text":
                 data = str(node.data)
-                self._flow.words(data if data.isascii() else data.translate(_INVISIBLE_OPERATORS))
+                self._words(data if data.isascii() else data.translate(_INVISIBLE_OPERATORS))
             elif (script := _script_of(node)) and (figures := self._figures(node, script)) is not None:
                 self._flow.words(figures)
             elif not self._skipped(node):
                 self._enter(node)
                 waiting.append((node, False))
                 waiting.extend(reversed([(child, True) for child in _children(node)]))
+
+    def _words(self, data: str) -> None:
+        """Add words; those right behind a part of a formula that stands apart on paper do so here."""
+        if self._formula and data:
+            solid = data[0].isalnum() or data[0] == "√" or (self._formula in ("mfrac", "block") and data[0] in "([{")
+            if solid and self._formula != "math":  # "the nth"
+                self._flow.separate(SPACE)
+            self._formula = ""
+        self._flow.words(data)
 
     # -- what is not read
 
@@ -184,7 +199,11 @@ class HtmlText:
 
     def _enter_element(self, node: Node) -> None:
         name = node.name
-        if name == "table":
+        if name == "math" and (self._formula or attribute(node, "display") == "block"):
+            self._flow.separate(LINE if self._formula == "block" else SPACE)
+        elif name in _APART_BEFORE and _ENDS_SOLID.search(self._flow.tail()):
+            self._flow.separate(SPACE)
+        elif name == "table":
             self._flow.separate(PARAGRAPH)
             self._tables.append(Table())
         elif name in ("ul", "ol", "menu"):
@@ -428,7 +447,7 @@ def read_html(source: Source) -> Raw:
         warnings.append(f"{source.name} {SCRIPT_LOST}")
     page = html_text(markup)
     title = page.title or next((words for words, level in page.headings if level < 3), "")
-    return page.raw("html", "html-4", title, warnings)
+    return page.raw("html", "html-5", title, warnings)
 
 
 def tidy(text: str) -> str:

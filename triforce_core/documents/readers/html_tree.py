@@ -37,8 +37,8 @@ def parse(markup: str) -> Node:
 class Builder:
     """Builds the tree that would come of HTML, for the readers of other formats."""
 
-    def __init__(self, name: str = "body") -> None:
-        self.root = self.here = Node(name)
+    def __init__(self, name: str = "body", attributes: dict[str, str] | None = None) -> None:
+        self.root = self.here = Node(name, {**attributes} if attributes else None)
 
     def open(self, name: str, attributes: dict[str, str] | None = None) -> None:
         node = Node(name, {**attributes} if attributes else None)
