@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +67,39 @@ def test_a_scanned_page_among_others_is_read(tmp_path: Path) -> None:
         left, bottom, _, top = page.get_textpage().get_charbox(found.get_next()[0])
         assert word.left == pytest.approx(left / 612, abs=0.03) and word.right > word.left
         assert word.top < 1 - (bottom + top) / 2 / 792 + 0.03 and word.bottom > 1 - (bottom + top) / 2 / 792 - 0.03
+
+
+def coded(lines: Sequence[str], meaning: Mapping[str, str]) -> bytes:
+    """A page whose letters mean what ``meaning`` says, whatever they look like."""
+    codes = b"1 begincodespacerange <00><ff> endcodespacerange %d beginbfchar " % 95 + b" ".join(
+        b"<%02x><%04x>" % (code, ord(meaning.get(chr(code), chr(code)))) for code in range(32, 127)) + b" endbfchar"
+    text = b") Tj 0 -20 Td (".join(re.sub(rb"([\\()])", rb"\\\1", line.encode()) for line in lines)
+    font = b"/Helvetica/ToUnicode 6 0 R>>"
+    return hostile.text_pdf(text, more=[hostile.stream(codes)]).replace(b"/Helvetica>>", font)
+
+
+@pytest.mark.parametrize("recognised", [True, False])
+@pytest.mark.parametrize("kind", ["code", "chess", "shifted"])
+def test_a_layer_that_looks_garbled_goes_only_for_a_better_one(
+        tmp_path: Path, kind: str, recognised: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read, "recognisable", lambda: recognised)
+    names = [f"{one}{two}{three}pq" for one in "bcdfgh" for two in "kmn" for three in "stvw"]
+    lines, meaning = {
+        "code": ([f"mov {name}, {name}x ; cmp ptr" for name in names[:30]], {}),
+        "chess": ([" ".join(f"{n}. Nf3 Qd5 Be2 Rc8" for n in range(k, k + 3)) for k in range(1, 30, 3)],
+                  {piece: chr(0xE000 + at) for at, piece in enumerate("NQBRfdec")}),
+        "shifted": (LINES * 4, {chr(code): chr(code - 29) for code in range(97, 123)}),
+    }[kind]
+    (tmp_path / "page.pdf").write_bytes(coded(lines, meaning))
+    document = read_document(tmp_path / "page.pdf")
+    text = " ".join(document.pages[0].text.split())
+    layer = "".join(meaning.get(letter, letter) for letter in " ".join(lines))
+    if kind == "shifted" and recognised:
+        assert text == " ".join(LINES * 4)
+    else:
+        assert text == layer and not document.pages[0].words
+        assert document.warnings[0].startswith("Page 1 may have wrong letters: the file garbles them. ")
+        assert ("Nothing better" if recognised else "pip install") in document.warnings[0]
 
 
 def test_pictures_are_documents_however_they_lie(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ _IMPOSSIBLE = 0.37  # share of words without a vowel, of more than so many; inde
 _UNLIKE = 0.25  # of the words that differ: code has one name of consonants again and again
 _MANY_WORDS = 60
 _LATIN = re.compile("[a-z]{3,}")
+_WORD = re.compile(r"[^\W\d_]{3,}")
 _VOWEL = re.compile("[aeiouy]")
 _GARBLED = re.compile("[\ufffd\ue000-\uf8ff\u0000-\u0008\u000e-\u001f]")
 
@@ -77,6 +78,11 @@ def letters(raw: str) -> int:
     return solid
 
 
+def readable(text: str) -> int:
+    """Count the letters of words that some language may have."""
+    return sum(len(word) for word in _WORD.findall(text.lower()) if not word.isascii() or _VOWEL.search(word))
+
+
 def neutralise(text: str) -> str:
     """Break up the spelling of control tokens by a space behind the first character: a reader sees the same text."""
     return _SPECIAL.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
@@ -87,10 +93,12 @@ def finish(raw: Raw, name: str) -> tuple[list[tuple[str, str]], list[str]]:
     cleaned = [clean(page.text, raw.laid_out) for page in raw.pages]
     texts = [text for text, _ in cleaned]
     hidden = sum(count for _, count in cleaned)
-    scans = scanned(raw)
+    garbled = [number for number in scanned(raw) if raw.pages[number].garbled
+               and sum(map(str.isalnum, texts[number])) >= FEW_LETTERS]
+    scans = [number for number in scanned(raw) if number not in garbled]
     _refuse_without_text(raw, texts, scans, name)
     for number in scans:
-        texts[number] = ""  # a garbled layer is worse than none
+        texts[number] = ""
     texts = raw.joined(texts)
     warnings = [one_line(warning, 500) for warning in raw.warnings]
     failed = [number for number, page in enumerate(raw.pages) if page.failed]
@@ -100,6 +108,10 @@ def finish(raw: Raw, name: str) -> tuple[list[tuple[str, str]], list[str]]:
     if shown:  # one is enough: nothing is left out silently
         what = "a scanned picture" if len(shown) == 1 else "scanned pictures"
         warnings.append(f"{page_numbers(shown)} {is_are(shown)} {what} without readable text. {_OCR}")
+    kept = [number for number, page in enumerate(raw.pages) if page.kept]
+    for numbers, remedy in (kept, "Nothing better could be recognised in the picture."), (garbled, _OCR):
+        if numbers:
+            warnings.append(f"{page_numbers(numbers)} may have wrong letters: the file garbles them. {remedy}")
     recognised = [number for number, page in enumerate(raw.pages) if page.words]
     if recognised:
         one = len(recognised) == 1
@@ -117,9 +129,7 @@ def finish(raw: Raw, name: str) -> tuple[list[tuple[str, str]], list[str]]:
 
 def scanned(raw: Raw) -> list[int]:
     """Return the pages that are pictures, or whose text layer is garbled, and were not recognised."""
-    return [number for number, page in enumerate(raw.pages if raw.kind in ("pdf", "picture") else ())
-            if not page.failed and not page.words and letters(page.text) < FEW_LETTERS
-            and (page.picture or len(page.text.split()) > FEW_LETTERS)]
+    return [number for number, page in enumerate(raw.pages) if not page.failed and (page.picture or page.garbled)]
 
 
 def _refuse_without_text(raw: Raw, texts: Sequence[str], scans: Sequence[int], name: str) -> None:

@@ -121,9 +121,9 @@ def read_with_pdfium(source: Source) -> Raw:
             unread.hidden += hidden
             unread.attached += _pinned(page, partial(pdfium.PdfAttachment, pdf=pdf), c)
             raw.text = "\n".join(line.text for line in raw.lines)
-            raw.picture = letters(raw.text) < FEW_LETTERS and _is_drawn(page, c)
-            garbled = len(raw.text.split()) > FEW_LETTERS > letters(raw.text)
-            if source.recognisers is not None and (raw.picture or garbled):
+            if letters(raw.text) < FEW_LETTERS:
+                raw.picture, raw.garbled = _is_drawn(page, c), len(raw.text.split()) > FEW_LETTERS
+            if source.recognisers is not None and (raw.picture or raw.garbled):
                 across, down = page.get_size()
                 scans.add(raw, page.render(scale=LONG_SIDE / max(across, down)).to_pil(), across)
         finally:
@@ -234,7 +234,8 @@ def read_with_pypdf(source: Source) -> Raw:
     def read(index: int, raw: RawPage) -> None:
         page = pdf.pages[index]
         raw.text = page.extract_text() or ""
-        raw.picture = letters(raw.text) < FEW_LETTERS and _has_picture(page)
+        if letters(raw.text) < FEW_LETTERS:
+            raw.picture, raw.garbled = _has_picture(page), len(raw.text.split()) > FEW_LETTERS
 
     # The library raises many kinds for a broken page.
     pages = _read_pages(source, len(pdf.pages), lambda index: labels[index] if index < len(labels) else "", read,

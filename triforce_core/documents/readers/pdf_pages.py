@@ -33,9 +33,9 @@ _NOTE = re.compile(
     rf"(?:{RAISED}([^{RAISED_END}]*){RAISED_END}|\[?(\d{{1,3}}|[*†‡§¶]{{1,3}})[\].)]{{0,2}}(?=\s|[A-Z“\"]))\s*")
 _ENDNOTES = re.compile(r"(?:end|foot)?notes|(references)", re.IGNORECASE)
 _NUMBERED = re.compile(r"\[?(\d{1,3})[\].)]*\s+")
-_BROKEN = re.compile(rf"(?<![^\W_])([^\W_]++(?:['’-][^\W_]+){{0,8}})(?:{HYPHEN}|-(?=\ue000))\ue000?\s*([^\W_]+)?(-?)")
+_BROKEN = re.compile(rf"(?<![^\W_])([^\W_]++(?:['’-][^\W_]+){{0,8}})(?:{HYPHEN}|-(?=\ufdd0))\ufdd0?\s*([^\W_]+)?(-?)")
 _PREFIXES = frozenset("non self semi quasi well ex".split())
-_BROKEN_AT = "\ue000"  # stands where a line that ends with a hyphen was joined with the next
+_BROKEN_AT = "\ufdd0"  # no character; stands where a line that ends with a hyphen was joined with the next
 _DEEPEST = 24  # characters that a part of a listing may be indented more than the one before
 _OFF_GRID = 0.1  # characters between the columns of two pages of one listing
 _MARGIN = 1 / 6  # of the height of all pages: running lines stand above or below

@@ -8,6 +8,7 @@ from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ..cleanup import FEW_LETTERS, readable
 from .pdf_pages import page_texts
 from .source import Heading, Raw, RawPage, Source, Unread
 
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from ..ocr import Recognised
+    from .pdf_spans import Line
 
+_BETTER = 1.25  # of the readable letters of a garbled layer: what has more takes its place
 _FIRST_PART = 4  # pages; the next part has twice as many, so that all parts cost no more than the whole
 
 
@@ -54,14 +57,19 @@ class Scans:
             if (problem := reading.exception()) is not None:
                 if isinstance(problem, MemoryError):
                     raise problem
-                page.failed = True  # others may be read
+                page.failed, page.kept, page.garbled = not page.garbled, page.garbled, False  # others may be read
                 continue
             found = reading.result()
             self._unread.unclear += found.unclear
             self._unread.picture_pages += page.picture and not found.words
-            if found.words or not page.picture:  # a garbled layer is worse than none
+            page.kept = page.garbled and _readable(found.lines) < _BETTER * _readable(page.lines) + FEW_LETTERS
+            if found.words and not page.kept:
                 page.lines, page.words = found.lines, found.words
-            page.picture = False
+            page.picture = page.garbled = False
+
+
+def _readable(lines: Sequence[Line]) -> int:
+    return readable("\n".join(line.text for line in lines))
 
 
 def laid_out(pages: Sequence[RawPage], running: Counter[str]) -> list[Heading]:

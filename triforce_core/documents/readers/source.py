@@ -54,13 +54,16 @@ class Source:
 
 @dataclass
 class RawPage:
-    """A page as extracted. failed: it could not be read; picture: it is drawn and has hardly a letter. words: those
-    recognised in its picture. lines: of which its text is made, where the file places them."""
+    """A page as extracted. failed: it could not be read; picture: it is drawn and has hardly a letter; garbled: its
+    letters are not those that it shows, or some are not; kept: they are, for nothing better was recognised. words:
+    those recognised in its picture. lines: of which its text is made, where the file places them."""
 
     label: str
     text: str
     picture: bool = False
     failed: bool = False
+    garbled: bool = False
+    kept: bool = False
     words: list[Word] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
 
