@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import GGMLQuantizationType, GGUFWriter
+from gguf import GGMLQuantizationType, GGUFWriter, RopeScalingType
 from gguf.quants import quantize
 from safetensors.torch import load_file
 
 from training.gguf_export import add_sentencepiece, add_weight, finish, in_their_order, writer
 from triforce_core.gguf.types import BY_NUMBER
+from triforce_core.model.families import FAMILIES
 
 KINDS = [kind.name for kind in BY_NUMBER.values()]
 # Bytes of a block that hold an fp16 scale; the package cannot quantise to these, so their blocks are made up.
@@ -40,6 +41,7 @@ def write_gguf(folder: Path, path: Path, kind: str = "F32", **options: Any) -> P
     folder's tokenizer where it is sentencepiece. options: of ``GGUFWriter``."""
     raw = json.loads((folder / "config.json").read_text())
     out = writer(path, raw, **options)
+    add_family(out, raw)
     if (folder / "tokenizer.model").is_file():
         texts = [(folder / name).read_text(encoding="utf-8") if (folder / name).is_file() else None
                  for name in ("chat_template.jinja", "prompt.json")]
@@ -49,6 +51,29 @@ def write_gguf(folder: Path, path: Path, kind: str = "F32", **options: Any) -> P
     return path
 
 
+def add_family(out: GGUFWriter, raw: dict[str, Any]) -> None:
+    """Add what files of the families say beside a Llama's, as llama.cpp's converter writes it."""
+    for name, add in (("attention_multiplier", out.add_attention_scale),
+                      ("embedding_multiplier", out.add_embedding_scale),
+                      ("residual_multiplier", out.add_residual_scale), ("logits_scaling", out.add_logit_scale)):
+        if name in raw:
+            add(raw[name])
+    rope = raw.get("rope_parameters") or {}
+    if "partial_rotary_factor" in rope:
+        dim = raw.get("head_dim") or raw["hidden_size"] // raw["num_attention_heads"]
+        out.add_rope_dimension_count(int(dim * rope["partial_rotary_factor"]))
+    if rope.get("rope_type") == "longrope":
+        out.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        for which in ("long", "short"):
+            out.add_tensor(f"rope_factors_{which}.weight", np.array(rope[f"{which}_factor"], np.float32))
+    if "llama_4_scaling_beta" in rope:
+        out.add_rope_scaling_type(RopeScalingType.YARN)
+        out.add_rope_scaling_factor(rope["factor"])
+        out.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        out.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
+        out.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
+
+
 def add_tensors(out: GGUFWriter, raw: dict[str, Any], folder: Path, kind: str) -> None:
     width = next(item.weights for item in BY_NUMBER.values() if item.name == kind)
     for name, tensor in load_file(str(folder / "model.safetensors")).items():
@@ -56,4 +81,4 @@ def add_tensors(out: GGUFWriter, raw: dict[str, Any], folder: Path, kind: str) -
         fits = tensor.dim() == 2 and tensor.shape[1] % width == 0 and kind != "F32"
         if fits and kind != "F16":
             values = in_kind(values, kind)
-        add_weight(out, name, values, kind if fits else "F32")
+        add_weight(out, name, values, kind if fits else "F32", FAMILIES[raw["architectures"][0]].norms)

@@ -28,18 +28,17 @@ from triforce_core.bench.grow import SHAPES
 from triforce_core.bench.rows import TARGETS
 from triforce_core.gguf.types import BY_NUMBER
 from triforce_core.model import ModelConfig, read_config
+from triforce_core.model.families import FAMILIES
 from triforce_core.model.gguf_checkpoint import stored_name
 from triforce_core.model.grown import GrownWeights, Shape, grown_config, published_names
 from triforce_core.tokenizer.gguf_vocabulary import PROMPT_KEY
 
 KINDS = ("Q8_0", "F16", "BF16", "Q4_0")
-_ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2",
-                  "Qwen3ForCausalLM": "qwen3"}
 
 
 def writer(path: Path, raw: Mapping[str, Any], **options: Any) -> GGUFWriter:
     """A file with what a config.json says, without tensors and vocabulary. options: of ``GGUFWriter``."""
-    out = GGUFWriter(path, _ARCHITECTURES[raw["architectures"][0]], **options)
+    out = GGUFWriter(path, FAMILIES[raw["architectures"][0]].gguf[0], **options)
     out.add_context_length(raw["max_position_embeddings"])
     out.add_embedding_length(raw["hidden_size"])
     out.add_block_count(raw["num_hidden_layers"])
@@ -56,10 +55,11 @@ def writer(path: Path, raw: Mapping[str, Any], **options: Any) -> GGUFWriter:
     return out
 
 
-def add_weight(out: GGUFWriter, name: str, data: np.ndarray, kind: str) -> None:
-    """name: Hugging Face's. data: fp32 (rounded to ``kind``), or uint8 rows that are in ``kind`` already."""
+def add_weight(out: GGUFWriter, name: str, data: np.ndarray, kind: str, norms: str = "before") -> None:
+    """name: Hugging Face's. data: fp32 (rounded to ``kind``), or uint8 rows that are in ``kind`` already. norms: as in
+    ``Family``."""
     data = data if data.dtype == np.uint8 else rounded(data, kind)
-    out.add_tensor(stored_name(name), data, raw_dtype=_raw(kind))
+    out.add_tensor(stored_name(name, norms), data, raw_dtype=_raw(kind))
 
 
 def rounded(data: np.ndarray, kind: str) -> np.ndarray:
@@ -88,7 +88,7 @@ def add_weights(out: GGUFWriter, raw: Mapping[str, Any], tensors: Iterable[tuple
 
 def in_their_order(raw: Mapping[str, Any], name: str, tensor: torch.Tensor) -> torch.Tensor:
     which = re.search(r"\.(q|k)_proj\.", name)
-    if which is None or _ARCHITECTURES[raw["architectures"][0]] != "llama":
+    if which is None or not FAMILIES[raw["architectures"][0]].paired:
         return tensor
     heads = raw["num_attention_heads"]
     return permuted(tensor, heads if which[1] == "q" else raw.get("num_key_value_heads") or heads)

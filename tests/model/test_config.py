@@ -26,8 +26,6 @@ def test_sizes_and_ids() -> None:
     ({"attention_bias": True}, "attention_bias"),
     ({"mlp_bias": True}, "mlp_bias"),
     ({"quantization_config": {"quant_method": "hqq"}}, "hqq"),
-    ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
-    ({"rope_scaling": {"type": "longrope", "factor": 4.0}}, "'longrope'"),
     ({"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}}, "'dynamic'"),
     ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "each kind of layer"),
 ])
@@ -49,6 +47,9 @@ def test_unsupported_is_named(changes: dict[str, Any], named: str) -> None:
     ({"rope_scaling": {"type": "linear"}}, "factor"),
     ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "low_freq_factor"),
     ({"partial_rotary_factor": "half"}, "partial_rotary_factor"),
+    ({"partial_rotary_factor": 1.5}, "partial_rotary_factor"),
+    ({"rope_scaling": {"type": "longrope", "factor": 4.0}}, "longrope's factors"),
+    ({"no_rope_layers": [1]}, "no_rope_layers"),
     ({"architectures": "LlamaForCausalLM", "vocab_size": 1.5}, "vocab_size"),
 ])
 def test_malformed_is_named(changes: dict[str, Any], named: str) -> None:

@@ -11,11 +11,16 @@ import pytest
 import torch
 from transformers import (
     AutoModelForCausalLM,
+    GraniteConfig,
     LlamaConfig,
+    Ministral3Config,
     MistralConfig,
+    Olmo2Config,
+    Phi3Config,
     PretrainedConfig,
     Qwen2Config,
     Qwen3Config,
+    SmolLM3Config,
 )
 
 from tests.model.tiny import VOCAB
@@ -29,6 +34,9 @@ SMALL = {"vocab_size": VOCAB, "hidden_size": 48, "intermediate_size": 80, "num_h
 MHA = {"num_key_value_heads": 4}
 LENGTH = 96
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 8.0, "original_max_position_embeddings": 32}
+LONGROPE = {"rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75,
+            "original_max_position_embeddings": 32, "short_factor": [1.0, 1.1, 1.2, 1.4, 1.9, 2.5],
+            "long_factor": [1.0, 1.3, 2.0, 4.0, 6.0, 8.0]}
 
 CONFIGS: dict[str, PretrainedConfig] = {
     "llama2": LlamaConfig(**{**SMALL, **MHA}),
@@ -49,6 +57,19 @@ CONFIGS: dict[str, PretrainedConfig] = {
     "qwen3-qk-norm": Qwen3Config(**SMALL, head_dim=16),
     "qwen3-tied-yarn": Qwen3Config(**SMALL, head_dim=16, tie_word_embeddings=True, rope_parameters=YARN),
 }
+# Later families: config class, and what differs from SMALL.
+FAMILIES: dict[str, tuple[type[PretrainedConfig], dict[str, Any]]] = {
+    "smollm3": (SmolLM3Config, {"num_hidden_layers": 4}),
+    "granite": (GraniteConfig, {"embedding_multiplier": 12.0, "logits_scaling": 8.0, "residual_multiplier": 0.22,
+                                "attention_multiplier": 0.0625}),
+    "olmo2": (Olmo2Config, {}),
+    "phi3": (Phi3Config, {"sliding_window": None}),
+    "phi4-mini": (Phi3Config, {"hidden_size": 64, "sliding_window": None, "original_max_position_embeddings": 32,
+                               "rope_parameters": LONGROPE}),
+    "ministral3": (Ministral3Config, {"head_dim": 12, "sliding_window": None, "rope_parameters": {
+        **YARN, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.4}}),
+}
+CONFIGS |= {name: kind(**{**SMALL, **more}) for name, (kind, more) in FAMILIES.items()}
 
 
 def write_checkpoint(config: PretrainedConfig, folder: Path, **save: Any) -> torch.nn.Module:

@@ -17,7 +17,7 @@ from triforce_core.device.memory_plan import Room, Weights, Wish, longest_plan
 from triforce_core.engine import memory
 from triforce_core.events import CuratedModel
 from triforce_core.kernels import compiled
-from triforce_core.model.config import ARCHITECTURES
+from triforce_core.model.families import FAMILIES
 from triforce_core.models import curated, survey
 from triforce_core.models.curated import FILE, Entry, curated_list, find, recommended
 
@@ -46,7 +46,7 @@ def test_the_file_has_its_form() -> None:
 def test_shapes_say_what_the_list_says(entry: Entry) -> None:
     """A number mistyped in a shape changes the count of its weights, which the publishers state."""
     shape = entry.shape
-    assert shape.architecture in ARCHITECTURES
+    assert shape.architecture in FAMILIES
     assert shape.num_parameters == pytest.approx(entry.parameters, rel=4e-4), "norms and biases are left out"
     assert shape.longest_context == shape.max_context >= 8192
     stored = {entry.parameters}  # some repos store a tied head too

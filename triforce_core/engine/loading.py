@@ -242,11 +242,12 @@ def load(config: EngineConfig, shard: Shard = ALONE) -> Iterator[LoadProgress | 
 def _read_models(chosen: Chosen, shard: Shard) -> Generator[LoadProgress, None, tuple[Llama, Llama | None]]:
     yield LoadProgress("Loading the model", 0.1)
     target = load_model(chosen.folder, device=chosen.device, dtype=chosen.dtype, shard=shard,
-                        rounding=chosen.rounding)
+                        rounding=chosen.rounding, context=chosen.info.max_context)
     if chosen.draft_folder is None:
         return target, None
     yield LoadProgress("Loading the draft model", 0.8)
-    return target, load_model(chosen.draft_folder, device=chosen.device, dtype=chosen.dtype, shard=_whole_layers(shard))
+    return target, load_model(chosen.draft_folder, device=chosen.device, dtype=chosen.dtype, shard=_whole_layers(shard),
+                              context=chosen.info.max_context)
 
 
 def _copy_rate(device: torch.device) -> float | None:

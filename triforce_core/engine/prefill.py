@@ -104,7 +104,7 @@ def on_streaming(model: Llama, sinks: int, window: int) -> ModelOnCache:
     """Return the model over StreamingLLM's cache, which holds nothing yet."""
     c = model.config
     cache = StreamingCache(c.num_layers, c.num_kv_heads, c.head_dim, sinks=sinks, window=window,
-                           frequencies=model.rope.frequencies, dtype=model.dtype, device=model.device)
+                           frequencies=model.frequencies, dtype=model.dtype, device=model.device)
     return ModelOnCache(model, cache, model.device)
 
 
@@ -121,7 +121,7 @@ class DraftPrefill:
     def on_chunks(self, budget: int, recent: int, chunk_size: int) -> ModelOnCache[CrossModelCache]:
         """Return the model over a part of what it has read: see ``CrossModelCache``."""
         cache = CrossModelCache(self.full, budget=budget, chunk_size=chunk_size, recent=recent, slack=_SLACK,
-                                frequencies=self.model.rope.frequencies)
+                                frequencies=self.model.frequencies)
         return ModelOnCache(self.model, cache, self.model.device)
 
     def read(self, context: Sequence[int], chunk: int, cancelled: Callable[[], bool]) -> Iterator[PrefillProgress]:

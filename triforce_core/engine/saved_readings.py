@@ -102,6 +102,9 @@ class SavedReading:
             settings.append(("kernels", "own"))  # they round otherwise than torch's
         if target.in_groups:
             settings.append(("weights", "in groups"))
+        rope = target.config.rope
+        if rope.kind == "longrope" and rope == rope.at(1):
+            settings.append(("rope", "near"))
         if self._kv_kind != "same":
             settings.append(("kv_kind", self._kv_kind))
         if shard.world > 1:  # each keeps the keys and values of its own heads

@@ -44,6 +44,7 @@ class Kernels:
     swiglu: Callable[[Tensor], Tensor]
     make_linear: Callable[[Tensor, Tensor | None, Tensor | None, torch.dtype], Linear]
     attention: Callable[..., tuple[Tensor, Tensor | None]]
+    geglu: Callable[[Tensor], Tensor] = reference.geglu
     device_lengths: tuple[int, ...] = ()  # values of head_dim for which attention takes a length on the device
     max_rows: int = 0  # rows of a pass up to which it does
     indexed_attention: Callable[..., Tensor] | None = None  # None: chosen chunks are faster copied together

@@ -32,7 +32,8 @@ class LinearStruct(Structure):
 
 class LayerStruct(Structure):
     _fields_ = [(name, LinearStruct) for name in ("qkv", "output", "gate_up", "down")] + [
-        (name, c_void_p) for name in ("input_norm", "post_norm", "q_norm", "k_norm")]
+        (name, c_void_p) for name in ("input_norm", "post_norm", "q_norm", "k_norm")] + [
+        (name, c_int64) for name in ("rope", "query_rope")]
 
 
 class AttentionStruct(Structure):

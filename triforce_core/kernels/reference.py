@@ -70,6 +70,12 @@ def swiglu(gate_up: Tensor) -> Tensor:
     return F.silu(gate) * up
 
 
+def geglu(gate_up: Tensor) -> Tensor:
+    """gate_up [n, 2f] -> gelu(gate) * up, fp32 [n, f], gelu by its tanh form (arXiv 1606.08415)."""
+    gate, up = gate_up.float().chunk(2, dim=-1)
+    return F.gelu(gate, approximate="tanh") * up
+
+
 @dataclass(frozen=True, slots=True)
 class Dense:
     """A ``Linear`` with its weight [out, in] and bias [out] as they are multiplied."""

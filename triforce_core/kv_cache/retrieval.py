@@ -84,15 +84,15 @@ class RetrievalCache(ChosenChunks, FollowingCache):
                  frequencies: Tensor | None = None) -> None:
         """recent: newest tokens held at least, within the budget. slack: room for staged tokens and those committed
         since the last selection, before buffers grow. Holds what ``full`` has committed already.
-        frequencies: radians per position, fp32 [D / 2] (``Llama.rope.frequencies``): chunks have positions inside the
-        cache, side by side in the order of the text, so that a model sees no distance longer than the cache. None: they
-        keep their own."""
+        frequencies: radians per position, fp32 [layers, D / 2] (``Llama.frequencies``): chunks have positions inside
+        the cache, side by side in the order of the text, so that a model sees no distance longer than the cache. None:
+        they keep their own."""
         assert slack >= 1
         self._set_sizes(full, budget, chunk_size, recent)
         super().__init__(full.num_layers, full.num_kv_heads, full.head_dim, slots=budget + slack, dtype=full.dtype,
                          device=full.device)
         self.slack = slack
-        self._frequencies = None if frequencies is None else frequencies.to(self.device)
+        self._frequencies = None if frequencies is None else frequencies.to(self.device).expand(full.num_layers, -1)
         self._selected = 0  # slots of selected chunks (chunk 0 included)
         self._tail_start = 0  # context position of the first token after them
         self._mark = full.mark
@@ -192,7 +192,7 @@ class RetrievalCache(ChosenChunks, FollowingCache):
         held, steps = chunks.shape[-1] * self.chunk_size, torch.arange(self.chunk_size, device=self.device)
         own = (chunks[:, :, None] * self.chunk_size + steps).flatten(1)  # [H, held]
         moved = torch.arange(tail_start - held, tail_start, device=self.device) - own
-        buffers.keys[:, :held] = turn(buffers.keys[:, :held].float(), moved[:, :, None] * self._frequencies)
+        buffers.keys[:, :held] = turn(buffers.keys[:, :held].float(), moved[:, :, None] * self._frequencies[layer])
 
     def _holds(self, chunks: Tensor, tail_start: int) -> None:
         self.selection, self._selected, self._tail_start = chunks, chunks.shape[-1] * self.chunk_size, tail_start

@@ -21,14 +21,14 @@ class StreamingCache(KVCache):
 
     def __init__(self, num_layers: int, num_kv_heads: int, head_dim: int, *, sinks: int, window: int,
                  frequencies: Tensor, dtype: torch.dtype, device: torch.device | str = "cpu", slack: int = 64) -> None:
-        """frequencies: radians per position, fp32 [head_dim / 2] (``Llama.rope.frequencies``).
+        """frequencies: radians per position, fp32 [layers, head_dim / 2] (``Llama.frequencies``).
         slack: tokens committed or staged beyond the window before buffers grow or evict."""
-        assert sinks >= 0 and window >= 1 and slack >= 1 and frequencies.shape == (head_dim // 2,)
+        assert sinks >= 0 and window >= 1 and slack >= 1 and frequencies.shape[-1] == head_dim // 2
         super().__init__(num_layers, num_kv_heads, head_dim, slots=sinks + window + 2 * slack, dtype=dtype,
                          device=device)
         self.sinks, self.window, self.slack = sinks, window, slack
         self._normal_slots = self.slots
-        self._frequencies = frequencies.to(self.device)
+        self._frequencies = frequencies.to(self.device).expand(num_layers, -1)
         self._sink_keys: list[Tensor] | None = None  # fp32 [H, sinks, D] per layer, as first staged
         self._evicted = 0  # tokens between the sinks and the first recent one
 
@@ -54,9 +54,9 @@ class StreamingCache(KVCache):
         self._evicted += surplus
         self._filled -= surplus
         source = torch.arange(self.sinks, self._filled, device=self.device) + surplus
-        for buffers, first_keys in zip(self.layers, self._sink_keys, strict=True):
+        for buffers, first_keys, own in zip(self.layers, self._sink_keys, self._frequencies, strict=True):
             buffers.move(source, self.sinks)
-            buffers.keys[:, : self.sinks] = turn(first_keys, self._evicted * self._frequencies)
+            buffers.keys[:, : self.sinks] = turn(first_keys, self._evicted * own)
         if self.slots > self._normal_slots:  # a long prefill pass had made it larger
             for buffers in self.layers:
                 buffers.resize(self._normal_slots, self._filled)

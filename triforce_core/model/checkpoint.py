@@ -32,6 +32,7 @@ _SMALL = ("*.json", "tokenizer.model", "*.txt", "*.jinja")
 # Matrices of one product, as the decoder joins them.
 _PRODUCTS = (("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), ("self_attn.o_proj",),
              ("mlp.gate_proj", "mlp.up_proj"), ("mlp.down_proj",))
+_FUSED = (("self_attn.qkv_proj",), ("self_attn.o_proj",), ("mlp.gate_up_proj",), ("mlp.down_proj",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,7 @@ def open_weights(place: Path, config: ModelConfig, dtype: torch.dtype, *, keeps_
     """dtype: of matrices that are not kept as they are stored. keeps_groups: weights in groups are. Raises what
     ``read_config`` raises."""
     if place.is_file():
-        return GGUFWeights(open_gguf(place), config.head_dim, dtype, keeps_groups=keeps_groups)
+        return GGUFWeights(open_gguf(place), config, dtype, keeps_groups=keeps_groups)
     scheme = read_scheme(folder_config.read_raw(place / "config.json"))
     if scheme is None:
         return Checkpoint(place)
@@ -150,6 +151,7 @@ def stored_form(place: Path) -> Stored:
     if not kinds:
         return Stored()
     lacking: list[str] = []
+    config = gguf_config(file)
 
     def form_of(name: str, shape: tuple[int, int]) -> Form | None:
         found = file.tensors.get(stored_name(f"{name}.weight"))
@@ -158,7 +160,7 @@ def stored_form(place: Path) -> Stored:
             lacking.append(name)
         return form
 
-    return _in_groups(", ".join(kinds), gguf_config(file), form_of, lacking)
+    return _in_groups(", ".join(kinds), config, form_of, lacking)
 
 
 def _stored_in_folder(place: Path) -> Stored:
@@ -196,7 +198,7 @@ def _forms(config: ModelConfig,
     """Return the products of all layers, and the form of the head."""
     shapes, products = _layer_shapes(config), []
     for layer in range(config.num_layers):
-        for names in _PRODUCTS:
+        for names in _FUSED if config.fused else _PRODUCTS:
             sizes = [shapes[name.rpartition(".")[2]] for name in names]
             forms = [form_of(f"model.layers.{layer}.{name}", size) for name, size in zip(names, sizes, strict=True)]
             products.append((sum(map(prod, sizes)), forms))
@@ -241,6 +243,8 @@ def joined_bytes(given: Sequence[Form | None], in_bytes: bool = False) -> float:
 
 def _layer_shapes(c: ModelConfig) -> dict[str, tuple[int, int]]:
     d, f, q, kv = c.hidden_size, c.intermediate_size, c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
+    if c.fused:
+        return {"qkv_proj": (q + 2 * kv, d), "o_proj": (d, q), "gate_up_proj": (2 * f, d), "down_proj": (d, f)}
     return {"q_proj": (q, d), "k_proj": (kv, d), "v_proj": (kv, d), "o_proj": (d, q), "gate_proj": (f, d),
             "up_proj": (f, d), "down_proj": (d, f)}
 

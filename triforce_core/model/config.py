@@ -1,8 +1,7 @@
 """Read a checkpoint's ``config.json`` into one frozen value: the only place that knows Hugging Face's spellings.
 
-Accepted: LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM (2 and 2.5), Qwen3ForCausalLM with a dense SwiGLU
-MLP. Everything that would change the mathematics and is not implemented is refused by name: a model that runs
-*almost* right would be worse than none.
+What a family has beyond a Llama's decoder is data (``families``). Everything that would change the mathematics and is
+not implemented is refused by name: a model that runs *almost* right would be worse than none.
 """
 
 from __future__ import annotations
@@ -11,21 +10,23 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ..device.shard import Shard
 from ..errors import ConfigError, ModelError, ModelNotFoundError, UnsupportedModelError
+from .families import FAMILIES, Family, architecture_of, whole_config
 from .hf_quantised import read_scheme
-from .rope import RopeConfig, read_rope
-
-ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
-_BY_MODEL_TYPE = dict(zip(("llama", "mistral", "qwen2", "qwen3"), ARCHITECTURES, strict=True))
-_DEFAULT_POSITIONS = dict(zip(ARCHITECTURES, (2048, 131072, 32768, 32768), strict=True))  # as transformers
+from .rope import NO_ROPE, RopeConfig, read_rope
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """Shapes and constants of a decoder. Sizes are tokens, features or heads; ``rope`` holds the rotary kind."""
+    """Shapes and constants of a decoder. Sizes are tokens, features or heads; ``rope`` holds the rotary kind.
+
+    qk_norm: over each "head" of queries and keys, or their "whole" width. norms: "before" attention and MLP, "after"
+    them, or "around"; norm_offset: what their weights, as stored, lack. fused: q, k and v are stored as one matrix, and
+    gate and up. embedding_scale: of a token's row. logit_scale: of logits. score_scale: of attention's scores, beside
+    1 / sqrt(head_dim). other_ropes, rope_of: of each layer the rope that it turns by, 0 being ``rope``; (): all do."""
 
     architecture: str
     vocab_size: int
@@ -38,12 +39,21 @@ class ModelConfig:
     rms_norm_eps: float
     tied_embeddings: bool
     qkv_bias: bool
-    qk_norm: bool
+    qk_norm: Literal["", "head", "whole"]
     max_context: int  # tokens that the checkpoint was trained (or extended) for
     rope: RopeConfig = field(default_factory=RopeConfig)
     sliding_window: int | None = None  # attention reaches no further: longer contexts are refused
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
+    norms: Literal["before", "after", "around"] = "before"
+    norm_offset: float = 0.0
+    fused: bool = False
+    activation: Literal["silu", "gelu"] = "silu"
+    embedding_scale: float = 1.0
+    logit_scale: float = 1.0
+    score_scale: float = 1.0
+    other_ropes: tuple[RopeConfig, ...] = ()
+    rope_of: tuple[int, ...] = ()
 
     @property
     def group_size(self) -> int:
@@ -104,7 +114,8 @@ def read_raw(path: Path) -> dict[str, Any]:
 
 def parse_config(raw: Mapping[str, Any]) -> ModelConfig:
     """A ``config.json`` dictionary -> ModelConfig. Raises ModelError (malformed), UnsupportedModelError (named)."""
-    architecture = _architecture(raw)
+    architecture = architecture_of(raw)
+    family, raw = FAMILIES[architecture], whole_config(raw, architecture)
     _refuse_unsupported(raw, architecture)
     read_scheme(raw)  # one that is not known is refused
     hidden = _size(raw, "hidden_size")
@@ -116,9 +127,9 @@ def parse_config(raw: Mapping[str, Any]) -> ModelConfig:
                          remedy="Fetch the checkpoint again.")
     if head_dim % 2:
         raise ModelError(f"config.json: head_dim is {head_dim}", allowed="an even number")
-    max_context = _size(raw, "max_position_embeddings", _DEFAULT_POSITIONS[architecture])
+    max_context = _size(raw, "max_position_embeddings")
     rope = read_rope(raw, head_dim, max_context)
-    return ModelConfig(
+    config = ModelConfig(
         architecture=architecture,
         vocab_size=_size(raw, "vocab_size"),
         hidden_size=hidden,
@@ -129,14 +140,38 @@ def parse_config(raw: Mapping[str, Any]) -> ModelConfig:
         head_dim=head_dim,
         rms_norm_eps=_number(raw, "rms_norm_eps", 1e-6),
         tied_embeddings=bool(raw.get("tie_word_embeddings", False)),
-        qkv_bias=architecture == "Qwen2ForCausalLM",
-        qk_norm=architecture == "Qwen3ForCausalLM",
+        qkv_bias=family.bias,
+        qk_norm=family.qk_norm,
         max_context=max(max_context, rope.extended_context),
         rope=rope,
-        sliding_window=_sliding_window(raw, architecture),
+        sliding_window=_sliding_window(raw, family, max_context),
         bos_token_id=raw.get("bos_token_id") if isinstance(raw.get("bos_token_id"), int) else None,
         eos_token_ids=_token_ids(raw.get("eos_token_id")),
+        norms=family.norms, norm_offset=family.norm_offset, fused=family.fused, activation=family.activation,
     )
+    return _with_ropes(_with_multipliers(config, raw), raw)
+
+
+def _with_multipliers(config: ModelConfig, raw: Mapping[str, Any]) -> ModelConfig:
+    """Granite's four. What each block adds to the stream comes m times there; here the stream is 1 / m of that, which
+    norms do not see but for their eps."""
+    residual = _number(raw, "residual_multiplier", 1.0)
+    scores = _number(raw, "attention_multiplier", config.head_dim**-0.5) * config.head_dim**0.5
+    return replace(config, embedding_scale=_number(raw, "embedding_multiplier", 1.0) / residual,
+                   rms_norm_eps=config.rms_norm_eps / residual**2, logit_scale=1 / _number(raw, "logits_scaling", 1.0),
+                   score_scale=scores if "attention_multiplier" in raw else 1.0)
+
+
+def _with_ropes(config: ModelConfig, raw: Mapping[str, Any]) -> ModelConfig:
+    """With the layers that turn by no rope, or another one."""
+    interval, turns = raw.get("no_rope_layer_interval"), raw.get("no_rope_layers")
+    if turns is None and interval:
+        turns = [(layer + 1) % _size(raw, "no_rope_layer_interval") for layer in range(config.num_layers)]
+    if not turns:
+        return config
+    if not isinstance(turns, list) or len(turns) != config.num_layers:
+        raise ModelError(f"config.json: no_rope_layers is {str(turns)[:40]}", allowed="a number for each layer")
+    return replace(config, other_ropes=(NO_ROPE,), rope_of=tuple(0 if turn else 1 for turn in turns))
 
 
 def local_config(config: ModelConfig, shard: Shard) -> ModelConfig:
@@ -145,6 +180,8 @@ def local_config(config: ModelConfig, shard: Shard) -> ModelConfig:
     if shard.world == 1 or not shard.splits_layers:
         return config
     world = shard.world
+    if config.fused or config.qk_norm == "whole":
+        raise ConfigError(f"gpus is {world}, and this model's queries, keys and values are in one piece", allowed="1")
     if config.num_kv_heads % world or config.intermediate_size % world:
         allowed = [str(n) for n in range(1, config.num_kv_heads + 1)
                    if config.num_kv_heads % n == 0 and config.intermediate_size % n == 0]
@@ -154,51 +191,38 @@ def local_config(config: ModelConfig, shard: Shard) -> ModelConfig:
                    intermediate_size=config.intermediate_size // world)
 
 
-def _architecture(raw: Mapping[str, Any]) -> str:
-    given = raw.get("architectures") or [None]
-    name = given[0] if isinstance(given, list) else given
-    if name is None and raw.get("model_type") in _BY_MODEL_TYPE:
-        return _BY_MODEL_TYPE[raw["model_type"]]
-    if name not in ARCHITECTURES:
-        raise UnsupportedModelError(
-            f"The architecture {name or raw.get('model_type') or 'of this config.json'} is not supported",
-            allowed=", ".join(ARCHITECTURES),
-        )
-    return str(name)
-
-
 def _refuse_unsupported(raw: Mapping[str, Any], architecture: str) -> None:
     """Raise UnsupportedModelError for every switch that changes the mathematics and is not implemented."""
     refused: list[str] = []
-    if raw.get("hidden_act", "silu") not in ("silu", "swish"):
-        refused.append(f"hidden_act {raw['hidden_act']!r}")
+    allowed = {"silu": ("silu", "swish"), "gelu": ("gelu_pytorch_tanh",)}[FAMILIES[architecture].activation]
+    activation = raw.get("hidden_activation") or raw.get("hidden_act", allowed[0])
+    if activation not in allowed:
+        refused.append(f"hidden_act {activation!r}")
     if raw.get("num_local_experts") or raw.get("num_experts") or raw.get("moe_intermediate_size"):
         refused.append("a mixture of experts")
-    if raw.get("attention_bias") and architecture != "Qwen2ForCausalLM":
+    if raw.get("attention_bias") and not FAMILIES[architecture].bias:
         refused.append("attention_bias (a bias on the output projection too)")
     if raw.get("mlp_bias"):
         refused.append("mlp_bias")
-    if _number(raw, "partial_rotary_factor", 1.0) != 1.0:
-        refused.append(f"partial_rotary_factor {raw['partial_rotary_factor']}")
+    if raw.get("use_bidirectional_attention"):
+        refused.append("attention to what comes later")
     if raw.get("attn_logit_softcapping") or raw.get("final_logit_softcapping"):
         refused.append("logit soft-capping")
     if refused:
         raise UnsupportedModelError(f"This {architecture} uses {' and '.join(refused)}, which is not supported")
 
 
-def _sliding_window(raw: Mapping[str, Any], architecture: str) -> int | None:
-    """Return the reach of attention, or None for all."""
+def _sliding_window(raw: Mapping[str, Any], family: Family, max_context: int) -> int | None:
+    """Return the reach of attention in the layers that have one, or None."""
     window = raw.get("sliding_window")
-    if architecture.startswith("Qwen") and not raw.get("use_sliding_window", False):
-        return None
-    if architecture == "LlamaForCausalLM" or window is None:
+    if family.window == "" or window is None or (family.window == "asked" and not raw.get("use_sliding_window")):
         return None
     if not isinstance(window, int) or window < 1:
         raise ModelError(f"config.json: sliding_window is {window!r}", allowed="a whole number or null")
     kinds = raw.get("layer_types")
     if isinstance(kinds, list) and kinds and all(kind == "full_attention" for kind in kinds):
         return None
-    return window
+    return window if window < max_context else None
 
 
 def _size(raw: Mapping[str, Any], name: str, default: int | None = None) -> int:

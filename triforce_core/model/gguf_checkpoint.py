@@ -1,5 +1,5 @@
 """A GGUF file as a model: its metadata as a ``config.json`` that ``parse_config`` judges, its tensors under the names
-that the decoder asks for. Architectures: llama (Mistral's too), qwen2, qwen3; others are refused by name.
+that the decoder asks for. Architectures: those of ``families``; others are refused by name.
 
 Weights in few bits are read as groups, step * scale + offset, without loss: what our kernels multiply as it is. Where
 there are none, they become the decoder's number type, some rows at a time. Layouts of blocks as in the format's own
@@ -23,19 +23,21 @@ from ..errors import DamagedWeightsError, UnsupportedModelError
 from ..gguf import GGUFFile, StoredTensor
 from ..kernels import LEVELS, Grouped, join_grouped
 from .config import ModelConfig, parse_config
+from .families import BY_GGUF, FAMILIES, FILE_ELSEWHERE
 from .rope import RopeConfig
 from .weights import Form, Matrix, Part, and_more
 
-_ARCHITECTURES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM",
-                  "qwen3": "Qwen3ForCausalLM"}
-_INSTEAD = "Take a model of one of these families, such as Llama 3, Mistral 7B, Qwen2.5 or Qwen3 (the dense ones)."
+_INSTEAD = "Take a model of one of these families, such as Llama 3, Mistral 7B, Qwen2.5 or Qwen3."
 _SIZES = {
     "hidden_size": "embedding_length", "num_hidden_layers": "block_count", "num_attention_heads":
     "attention.head_count", "intermediate_size": "feed_forward_length", "max_position_embeddings": "context_length",
 }
-# Switches that change the mathematics and that the decoder does not have; 0 and 1 mean off.
-_REFUSED = ("expert_count", "logit_scale", "embedding_scale", "residual_scale", "attention.scale",
-            "attn_logit_softcapping", "final_logit_softcapping", "attention.clamp_kqv", "attention.max_alibi_bias")
+# Switches that change the mathematics, as config.json has them; "": the decoder lacks it; 0 and 1 mean off.
+_SWITCHES = {"expert_count": "", "logit_scale": "logits_scaling", "embedding_scale": "embedding_multiplier",
+             "residual_scale": "residual_multiplier", "attention.scale": "attention_multiplier",
+             "attn_logit_softcapping": "", "final_logit_softcapping": "", "attention.clamp_kqv": "",
+             "attention.max_alibi_bias": ""}
+_NO_ROPE_EACH = 4  # SmolLM3: llama.cpp knows it by the architecture
 ROPE_DIVISORS = "rope_freqs.weight"  # how llama.cpp stores Llama 3.1's rope: one divisor for each frequency
 
 
@@ -45,36 +47,51 @@ def gguf_config(file: GGUFFile) -> ModelConfig:
     if file.get("general.type", str, "model") not in ("model", ""):
         raise UnsupportedModelError(f"{file.path.name} is a {file.metadata['general.type']!r}, not a model",
                                     allowed="a GGUF file with the model itself")
-    if name not in _ARCHITECTURES:
+    if name not in BY_GGUF:
         raise UnsupportedModelError(f"{file.path.name} has the architecture {name or 'unnamed'!r}",
-                                    allowed=", ".join(_ARCHITECTURES), remedy=_INSTEAD)
+                                    allowed=", ".join(BY_GGUF), remedy=FILE_ELSEWHERE)
     if not file.tensors:
         raise DamagedWeightsError(f"{file.path.name} holds no weights, only a vocabulary",
                                   remedy="Give the file that holds the model.")
-    refused = [f"{key} {file.metadata[f'{name}.{key}']}" for key in _REFUSED
-               if file.metadata.get(f"{name}.{key}") not in (None, 0, 1)]
-    if refused:
-        raise UnsupportedModelError(f"{file.path.name} uses {' and '.join(refused)}, which is not supported",
-                                    remedy=_INSTEAD)
     raw: dict[str, Any] = {theirs: _whole(file, f"{name}.{key}") for theirs, key in _SIZES.items()}
+    raw |= _switches(file, name)
     heads = raw["num_attention_heads"]
     raw |= {
-        "architectures": [_ARCHITECTURES[name]],
+        "architectures": [BY_GGUF[name]],
         "num_key_value_heads": _whole(file, f"{name}.attention.head_count_kv", heads),
         "vocab_size": _vocabulary_rows(file, raw["hidden_size"]),
         "rms_norm_eps": file.get(f"{name}.attention.layer_norm_rms_epsilon", float, 1e-5),
         "tie_word_embeddings": "output.weight" not in file.tensors,
         "bos_token_id": file.get("tokenizer.ggml.bos_token_id", int, -1),
         "eos_token_id": file.get("tokenizer.ggml.eos_token_id", int, -1),
-        "rope_parameters": _rope(file, name),
     }
-    window = file.get(f"{name}.attention.sliding_window", int, 0)
-    if window and not name.startswith("qwen"):
-        raw |= {"architectures": ["MistralForCausalLM"], "sliding_window": window}
+    raw |= _window(file, name)
     raw["head_dim"] = _head_dim(file, name, raw["hidden_size"] // heads)
+    raw["rope_parameters"] = _rope(file, name, raw["head_dim"])
     config = parse_config(raw)
-    config = replace(config, qkv_bias="blk.0.attn_q.bias" in file.tensors)
+    config = replace(config, norm_offset=0.0, qkv_bias="blk.0.attn_q.bias" in file.tensors)
     return replace(config, rope=_with_divisors(file, config.rope, config.head_dim))
+
+
+def _switches(file: GGUFFile, name: str) -> dict[str, Any]:
+    """Return what changes the mathematics. Raises UnsupportedModelError."""
+    given = {key: file.metadata[f"{name}.{key}"] for key in _SWITCHES
+             if file.metadata.get(f"{name}.{key}") not in (None, 0, 1)}
+    known = "attention_multiplier" in FAMILIES[BY_GGUF[name]].defaults
+    refused = [f"{key} {value}" for key, value in given.items() if not (known and _SWITCHES[key])]
+    if refused:
+        raise UnsupportedModelError(f"{file.path.name} uses {' and '.join(refused)}, which is not supported",
+                                    remedy=FILE_ELSEWHERE)
+    return {_SWITCHES[key]: value for key, value in given.items()}
+
+
+def _window(file: GGUFFile, name: str) -> dict[str, Any]:
+    window, architecture = file.get(f"{name}.attention.sliding_window", int, 0), BY_GGUF[name]
+    if not window or FAMILIES[architecture].window == "asked":
+        return {}
+    return {"sliding_window": window, "architectures": [{"LlamaForCausalLM": "MistralForCausalLM",
+                                                         "Olmo2ForCausalLM": "Olmo3ForCausalLM"}.get(
+                                                             architecture, architecture)]}
 
 
 def _whole(file: GGUFFile, key: str, default: int | None = None) -> int:
@@ -99,21 +116,32 @@ def _vocabulary_rows(file: GGUFFile, hidden: int) -> int:
 
 
 def _head_dim(file: GGUFFile, name: str, usual: int) -> int:
-    """Return the width of a head. Raises UnsupportedModelError unless keys, values and the rotated part have it."""
+    """Return the width of a head. Raises UnsupportedModelError unless keys and values have it."""
     widths = {key: _whole(file, f"{name}.{key}", usual) for key in ("attention.key_length", "attention.value_length")}
     key = widths["attention.key_length"]
-    widths["rope.dimension_count"] = _whole(file, f"{name}.rope.dimension_count", key)
-    if set(widths.values()) != {key}:
+    turned = widths["rope.dimension_count"] = _whole(file, f"{name}.rope.dimension_count", key)
+    if widths["attention.value_length"] != key or turned > key or (
+            turned < key and FAMILIES[BY_GGUF[name]].paired):
         said = ", ".join(f"{part} {width}" for part, width in widths.items())
         raise UnsupportedModelError(f"{file.path.name} has heads of unequal widths ({said}), which is not supported",
                                     remedy=_INSTEAD)
     return key
 
 
-def _rope(file: GGUFFile, name: str) -> dict[str, Any]:
+def _rope(file: GGUFFile, name: str, head_dim: int) -> dict[str, Any]:
     """Return the ``rope_parameters`` of a config.json."""
     at = f"{name}.rope."
     found: dict[str, Any] = {"rope_theta": file.get(at + "freq_base", float, 10000.0)}
+    turned = _whole(file, at + "dimension_count", head_dim)
+    if turned < head_dim:
+        found["partial_rotary_factor"] = turned / head_dim
+    factors = {f"{ours}_factor": _numbers(file, file.tensors[stored]) for ours, stored in
+               (("short", "rope_factors_short.weight"), ("long", "rope_factors_long.weight")) if stored in file.tensors}
+    if factors:
+        attention = file.get(at + "scaling.attn_factor", float, 0.0)
+        return found | factors | ({"attention_factor": attention} if attention else {}) | {
+            "rope_type": "longrope", "original_max_position_embeddings":
+            _whole(file, at + "scaling.original_context_length", 4096)}
     kind = file.get(at + "scaling.type", str, "none")
     factor = file.get(at + "scaling.factor", float, 0.0)
     if at + "scale_linear" in file.metadata and at + "scaling.type" not in file.metadata:  # before scaling had kinds
@@ -125,6 +153,9 @@ def _rope(file: GGUFFile, name: str) -> dict[str, Any]:
         return found
     original = file.get(at + "scaling.original_context_length", int, 0)
     found |= {"original_max_position_embeddings": original} if original else {}
+    scale, heat = file.get(at + "scaling.yarn_log_multiplier", float, 0.0), f"{name}.attention.temperature_scale"
+    found |= {"mscale": 1.0, "mscale_all_dim": scale} if scale else {}
+    found |= {"llama_4_scaling_beta": file.get(heat, float, 0.0)} if heat in file.metadata else {}
     for ours, key in (("beta_fast", "yarn_beta_fast"), ("beta_slow", "yarn_beta_slow"),
                       ("attention_factor", "attn_factor")):
         value = file.get(f"{at}scaling.{key}", float, 0.0)
@@ -140,16 +171,23 @@ def _with_divisors(file: GGUFFile, rope: RopeConfig, head_dim: int) -> RopeConfi
     if stored.shape != (head_dim // 2,) or stored.kind.name != "F32":
         raise DamagedWeightsError(f"{file.path.name}: {ROPE_DIVISORS} is {list(stored.shape)} of {stored.kind.name}",
                                   allowed=f"[{head_dim // 2}] of F32")
-    values = file.raw(stored).view("<f4")[0].tolist()
-    if not all(0 < value < 1e9 for value in values):
-        raise DamagedWeightsError(f"{file.path.name}: {ROPE_DIVISORS} holds numbers that cannot divide")
-    return replace(rope, divisors=tuple(values))
+    return replace(rope, divisors=tuple(_numbers(file, stored)))
+
+
+def _numbers(file: GGUFFile, stored: StoredTensor) -> list[float]:
+    """Return what frequencies are divided by. Raises DamagedWeightsError."""
+    values: list[float] = file.raw(stored).view("<f4").flatten().tolist() if stored.kind.name == "F32" else []
+    if not values or not all(0 < value < 1e9 for value in values):
+        raise DamagedWeightsError(f"{file.path.name} holds numbers of a rope that cannot divide")
+    return values
 
 
 _AT_ONCE = 1 << 24  # weights dequantised together: 64 MiB of fp32, and a few times that in between
 _NAMES = {
     "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
     "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
+    "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm",
+    "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up",
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
     "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
     "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
@@ -159,22 +197,23 @@ _LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)")
 _DERIVED = re.compile(r"rope_freqs\.weight|blk\.\d+\.attn_rot_embd|rope_factors_(long|short)\.weight")
 
 
-def stored_name(name: str) -> str:
-    """Hugging Face's name of a tensor -> GGUF's."""
+def stored_name(name: str, norms: str = "before") -> str:
+    """Hugging Face's name of a tensor -> GGUF's. norms: as in ``ModelConfig``."""
     stem, _, kind = name.rpartition(".")
     layer = _LAYER.fullmatch(stem)
+    if layer and norms != "before" and layer[2] == "post_attention_layernorm":
+        return f"blk.{layer[1]}.post_attention_norm.{kind}"
     return f"blk.{layer[1]}.{_NAMES[layer[2]]}.{kind}" if layer else f"{_NAMES[stem]}.{kind}"
 
 
 class GGUFWeights:
     """See ``weights.WeightSource``."""
 
-    def __init__(self, file: GGUFFile, head_dim: int, dtype: torch.dtype, *, keeps_groups: bool = False) -> None:
+    def __init__(self, file: GGUFFile, config: ModelConfig, dtype: torch.dtype, *, keeps_groups: bool = False) -> None:
         """dtype: of matrices that are not kept as they are stored. keeps_groups: the kernels have products with weights
         in groups."""
-        self._file, self._head_dim, self._dtype, self._keeps_groups = file, head_dim, dtype, keeps_groups
-        # llama.cpp's order of rows of q and k: neighbours are rotated together, not halves.
-        self._permuted = file.get("general.architecture", str, "") in ("llama", "mistral")
+        self._file, self._head_dim, self._dtype, self._keeps_groups = file, config.head_dim, dtype, keeps_groups
+        self._norms, self._permuted = config.norms, FAMILIES[config.architecture].paired
         self._asked = {ROPE_DIVISORS}
 
     def tensor(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
@@ -194,7 +233,7 @@ class GGUFWeights:
         return Matrix(self.tensor(name, shape, part))
 
     def grouped(self, name: str, shape: tuple[int, int]) -> Grouped | None:
-        if not self._keeps_groups or stored_name(name) not in self._file.tensors:
+        if not self._keeps_groups or self._stored(name) not in self._file.tensors:
             return None
         found = self._find(name, shape)
         if found.kind.name not in FORMS:
@@ -203,7 +242,7 @@ class GGUFWeights:
         return join_grouped(parts).in_order(lambda rows: self._in_order(name, rows))
 
     def ignore(self, name: str) -> None:
-        self._asked.add(stored_name(name))
+        self._asked.add(self._stored(name))
 
     def finish(self) -> None:
         """Raises DamagedWeightsError if a tensor was never asked for (a different architecture)."""
@@ -212,8 +251,11 @@ class GGUFWeights:
             raise DamagedWeightsError(f"{self._file.path.name} holds {extra[0]}{and_more(extra)}, which its "
                                       "architecture does not call for", remedy="Take another file of this model.")
 
+    def _stored(self, name: str) -> str:
+        return stored_name(name, self._norms)
+
     def _find(self, name: str, shape: tuple[int, ...]) -> StoredTensor:
-        stored = stored_name(name)
+        stored = self._stored(name)
         self._asked.add(stored)
         found = self._file.tensors.get(stored)
         if found is None:

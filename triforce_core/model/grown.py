@@ -59,7 +59,10 @@ def grown_config(small: ModelConfig, shape: Shape, max_context: int | None = Non
     itself there; up to its own, the same function.
 
     Raises UnsupportedModelError where growing could not be exact, ConfigError where a size would shrink."""
-    obstacles = {"biases on q, k, v": small.qkv_bias, "norms on queries and keys": small.qk_norm,
+    plain = small.norms == "before" and not (small.other_ropes or small.fused or small.rope.temperature)
+    plain = plain and small.rope.share == small.embedding_scale == small.logit_scale == small.score_scale == 1
+    obstacles = {"parts that a Llama lacks": not plain, "biases on q, k, v": small.qkv_bias,
+                 "norms on queries and keys": bool(small.qk_norm),
                  "a sliding window": small.sliding_window is not None, "YaRN": small.rope.kind == "yarn"}
     refused = [name for name, present in obstacles.items() if present]
     if refused:

@@ -25,16 +25,23 @@ from .weights import WeightSource, quantize
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One decoder block's weights. q, k, v and gate, up are one product each: fewer, larger reads."""
+    """One decoder block's weights. q, k, v and gate, up are one product each: fewer, larger reads.
 
-    input_norm: Tensor
+    input_norm, post_norm: before attention and MLP; attention_norm, mlp_norm: of what they give. rope, query_rope: rows
+    of the ``RotaryTable`` that keys and queries turn by."""
+
+    input_norm: Tensor | None
     qkv: Linear
     q_norm: Tensor | None
     k_norm: Tensor | None
     output: Linear
-    post_norm: Tensor
+    post_norm: Tensor | None
     gate_up: Linear
     down: Linear
+    attention_norm: Tensor | None = None
+    mlp_norm: Tensor | None = None
+    rope: int = 0
+    query_rope: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +55,7 @@ class FusedLayer:
     gate_up: FusedLinear
     down: FusedLinear
     after: Tensor
+    rope: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +85,18 @@ class DecoderWeights:
         """Return the layers' products, where all of them can be fused with what is between them."""
         if config.qkv_bias or config.qk_norm or (shard.world > 1 and shard.splits_layers):
             return None
+        if config.norms != "before" or config.activation != "silu" or config.rope.temperature:
+            return None
         after = [*(layer.input_norm for layer in self.layers[1:]), self.final_norm]
         found: list[FusedLayer] = []
         for index, (layer, norm) in enumerate(zip(self.layers, after, strict=True)):
+            assert norm is not None and layer.post_norm is not None
             qkv, output, gate_up, down = layer.qkv, layer.output, layer.gate_up, layer.down
             if not (isinstance(qkv, FusedLinear) and isinstance(output, FusedLinear)
                     and isinstance(gate_up, FusedLinear) and isinstance(down, FusedLinear)):
                 return None
-            found.append(FusedLayer(index, qkv, output, layer.post_norm, gate_up, down, norm))
+            found.append(FusedLayer(index, qkv, output, layer.post_norm, gate_up, down, norm,
+                                    layer.rope))
         return found
 
 
@@ -105,27 +117,53 @@ class WeightLoader:
         scale = None if found.scale is None else found.scale.to(self._device, torch.float32)
         if scale is None:
             embedding = embedding.to(self._dtype)
-        layers = [self._layer(f"model.layers.{index}") for index in range(c.num_layers)]
-        norm, head = self._norm("model.norm.weight", d), self._head(embedding, scale)
+        layers = [self._layer(index) for index in range(c.num_layers)]
+        norm, head = self._norm("model.norm.weight", d) * c.logit_scale, self._head(embedding, scale)
         self._source.finish()
         return DecoderWeights(embedding, scale, layers, norm, head, self._in_groups)
 
-    def _layer(self, at: str) -> Layer:
-        """Return the block whose tensors' names begin with ``at``."""
-        c, d, attn, mlp = self._config, self._config.hidden_size, f"{at}.self_attn", f"{at}.mlp"
+    def _layer(self, index: int) -> Layer:
+        c, d, at = self._config, self._config.hidden_size, f"model.layers.{index}"
+        attn, mlp = f"{at}.self_attn", f"{at}.mlp"
         q_size, kv_size = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
+        before, after = c.norms != "after", c.norms != "before"
+        widths = (q_size, kv_size) if c.qk_norm == "whole" else (c.head_dim, c.head_dim)
+        names, sizes = ([f"{attn}.{x}_proj" for x in "qkv"], [q_size, kv_size, kv_size])
+        if c.fused:
+            names, sizes = [f"{attn}.qkv_proj"], [q_size + 2 * kv_size]
+        inner = [f"{mlp}.gate_up_proj"] if c.fused else [f"{mlp}.gate_proj", f"{mlp}.up_proj"]
+        rope = c.rope_of[index] if c.rope_of else 0
         return Layer(
-            input_norm=self._norm(f"{at}.input_layernorm.weight", d),
-            qkv=self._linear([f"{attn}.{x}_proj" for x in "qkv"], [q_size, kv_size, kv_size], d, bias=c.qkv_bias,
-                             pair=c.head_dim // 2),
-            q_norm=self._norm(f"{attn}.q_norm.weight", c.head_dim) if c.qk_norm else None,
-            k_norm=self._norm(f"{attn}.k_norm.weight", c.head_dim) if c.qk_norm else None,
+            input_norm=self._norm(f"{at}.input_layernorm.weight", d) if before else None,
+            qkv=self._linear(names, sizes, d, bias=c.qkv_bias, pair=c.head_dim // 2, order=self._turned()),
+            q_norm=self._norm(f"{attn}.q_norm.weight", widths[0]) if c.qk_norm else None,
+            k_norm=self._norm(f"{attn}.k_norm.weight", widths[1]) if c.qk_norm else None,
             output=self._linear([f"{attn}.o_proj"], [d], q_size),
-            post_norm=self._norm(f"{at}.post_attention_layernorm.weight", d),
-            gate_up=self._linear([f"{mlp}.gate_proj", f"{mlp}.up_proj"], [c.intermediate_size] * 2, d,
+            post_norm=self._norm(f"{at}.{self._mlp_norm}.weight", d) if before else None,
+            gate_up=self._linear(inner, [2 * c.intermediate_size // len(inner)] * len(inner), d,
                                  pair=c.intermediate_size),
             down=self._linear([f"{mlp}.down_proj"], [d], c.intermediate_size),
-        )
+            attention_norm=self._norm(f"{at}.post_attention_layernorm.weight", d) if after else None,
+            mlp_norm=self._norm(f"{at}.post_feedforward_layernorm.weight", d) if after else None,
+            rope=rope, query_rope=1 + len(c.other_ropes) if c.rope.temperature and not rope else rope)
+
+    @property
+    def _mlp_norm(self) -> str:
+        """Return what checkpoints call the norm before the MLP."""
+        return "post_attention_layernorm" if self._config.norms == "before" else "pre_feedforward_layernorm"
+
+    def _turned(self) -> Tensor | None:
+        """Return the order of q's, k's and v's rows in which kernels turn the right pairs, i and i + D / 2 of a head,
+        where a rope turns the first features only; None: their own."""
+        c, turned = self._config, int(self._config.head_dim * self._config.rope.share)
+        if turned == c.head_dim:
+            return None
+        rows, still = torch.arange(c.head_dim), (c.head_dim - turned) // 2
+        head = torch.cat((rows[: turned // 2], rows[turned : turned + still], rows[turned // 2 : turned],
+                          rows[turned + still :]))
+        heads = torch.arange(c.num_heads + 2 * c.num_kv_heads)[:, None] * c.head_dim
+        order = heads + torch.where(heads < (c.num_heads + c.num_kv_heads) * c.head_dim, head, rows)
+        return order.flatten()
 
     def _head(self, embedding: Tensor, scale: Tensor | None) -> Linear:
         """Return the product from the last layer to logits."""
@@ -140,12 +178,13 @@ class WeightLoader:
         return self._product(embedding[start:stop], None if scale is None else scale[start:stop], None, HEAD_KIND)
 
     def _norm(self, name: str, size: int) -> Tensor:
-        return self._source.tensor(name, (size,)).to(self._device, torch.float32)
+        found = self._source.tensor(name, (size,)).to(self._device, torch.float32)
+        return found + self._config.norm_offset if self._config.norm_offset else found
 
     def _linear(self, names: list[str], sizes: list[int], width: int, *, bias: bool = False, pair: int = 0,
-                kind: str = "") -> Linear:
+                kind: str = "", order: Tensor | None = None) -> Linear:
         """Return one product with these matrices [size, width], one below the other. pair, kind: see ``_product``; kind
-        empty: as the model's others."""
+        empty: as the model's others. order: of all rows; None: their own."""
         named = list(zip(names, sizes, strict=True))
         offset = None
         if bias:
@@ -153,11 +192,14 @@ class WeightLoader:
         kept = [self._source.grouped(f"{name}.weight", (size, width)) for name, size in named]
         groups = [part for part in kept if part is not None]
         if len(groups) == len(kept):
-            return self._grouped(join_grouped(groups), offset, pair)
+            joined = join_grouped(groups)
+            return self._grouped(joined if order is None else joined.in_order(lambda rows: rows[order]), offset, pair)
         parts = [self._source.matrix(f"{name}.weight", (size, width)) for name, size in named]
         data = _join([part.data for part in parts]).to(self._device)
         scales = [part.scale for part in parts if part.scale is not None]
         scale = _join(scales).to(self._device) if len(scales) == len(parts) else None
+        if order is not None:
+            data, scale = data[order], None if scale is None else scale[order]
         return self._product(data, scale, offset, kind or self._rounding, pair)
 
     def _product(self, data: Tensor, scale: Tensor | None, bias: Tensor | None, kind: str, pair: int = 0) -> Linear:

@@ -1,4 +1,4 @@
-"""The only decoder: Llama and its close kin (Mistral, Qwen2, Qwen3), batch 1, state passed in.
+"""The only decoder: Llama and its kin (see ``families``), described by data, batch 1, state passed in.
 
 Letters: n tokens of a pass, H KV heads, G query heads per KV head, D head_dim, d hidden, V vocabulary.
 The model holds weights and nothing else; keys and values live in the cache it is given. It neither keeps nor
@@ -51,7 +51,7 @@ class Llama:
         self.config, self.shard = local_config(config, shard), shard
         self.device, self.dtype = torch.device(device), dtype
         self.kernels = kernels or choose_kernels(self.device)
-        self.rope = RotaryTable(config.rope, config.head_dim, self.device)
+        self.rope = RotaryTable((config.rope, *config.other_ropes), config.head_dim, self.device, config.score_scale)
         source = weights if shard.world == 1 else ShardedWeights(weights, shard, config.vocab_size)
         loader = WeightLoader(source, self.config, shard, self.kernels, device=self.device, dtype=dtype,
                               rounding=rounding)
@@ -68,6 +68,11 @@ class Llama:
     @property
     def layers(self) -> list[Layer]:
         return self.weights.layers
+
+    @property
+    def frequencies(self) -> Tensor:
+        """Return radians per position by which each layer's keys turn, fp32 [layers, D / 2]."""
+        return self.rope.frequencies[[layer.rope for layer in self.layers]]
 
     @property
     def in_groups(self) -> bool:
@@ -212,7 +217,7 @@ class Llama:
         x = PreNorm(self._norm(hidden, None, self.layers[0].input_norm), None, eps)
         for layer in layers:
             view = cache.view(layer.index)
-            q = layer.qkv.rotated(x, cos, sin, view.keys, view.values, cache.slots)
+            q = layer.qkv.rotated(x, cos[layer.rope], sin[layer.rope], view.keys, view.values, cache.slots)
             attended, mass = self._attend(q, view, observer)
             if observer is not None:
                 observer.see(layer.index, q, mass)
@@ -222,11 +227,16 @@ class Llama:
             return self.shard.gather(self.weights.head.normed(x), self.config.vocab_size)
         return self._logits(self._norm(hidden, None, self.weights.final_norm))  # a head that is left whole
 
-    def _norm(self, hidden: Tensor, addend: Tensor | None, weight: Tensor) -> Tensor:
+    def _norm(self, hidden: Tensor, addend: Tensor | None, weight: Tensor | None) -> Tensor:
+        """Return the norm of hidden + addend, which hidden becomes; without weight, the sum itself."""
+        if weight is None:
+            return (hidden if addend is None else hidden.add_(addend)).to(self.dtype)
         return self.kernels.add_rms_norm(hidden, addend, weight, self.config.rms_norm_eps, self.dtype)
 
     def _embed(self, token_ids: Tensor) -> Tensor:
         rows, scale = F.embedding(token_ids, self.weights.embedding).float(), self.weights.embedding_scale
+        if self.config.embedding_scale != 1:
+            rows = rows * self.config.embedding_scale
         return rows if scale is None else rows.mul_(scale[token_ids, None])
 
     def _block(self, index: int, layer: Layer, hidden: Tensor, addend: Tensor | None, cos: Tensor, sin: Tensor,
@@ -242,26 +252,38 @@ class Llama:
         if observer is not None:
             observer.see(index, q, mass)
         hidden, addend = hidden[n - rows :], self._sum(layer.output(attended))[n - rows :]
-        normed = self._norm(hidden, addend, layer.post_norm)
-        return hidden, self._sum(layer.down(ops.swiglu(layer.gate_up(normed))))
+        normed = self._norm(hidden, self._after(addend, layer.attention_norm), layer.post_norm)
+        gated = (ops.swiglu if self.config.activation == "silu" else ops.geglu)(layer.gate_up(normed))
+        return hidden, self._after(self._sum(layer.down(gated)), layer.mlp_norm)
+
+    def _after(self, part: Tensor, weight: Tensor | None) -> Tensor:
+        """The norm of what attention or MLP gives, in the families that have one there."""
+        return part if weight is None else self.kernels.rms_norm(part, weight, self.config.rms_norm_eps)
 
     def _stage(self, index: int, layer: Layer, qkv: Tensor, cos: Tensor, sin: Tensor,
                cache: StagesKV) -> tuple[Tensor, KVView]:
         """qkv [n, heads, D] rotated: queries, and the cache's view with the new keys and values in it."""
         c, ops = self.config, self.kernels
         qk_heads = c.num_heads + c.num_kv_heads
-        if layer.q_norm is not None:
-            q, k = qkv[:, : c.num_heads], qkv[:, c.num_heads : qk_heads]
-            assert layer.k_norm is not None
-            q = ops.rotate(ops.rms_norm(q, layer.q_norm, c.rms_norm_eps), cos, sin)
-            k = ops.rotate(ops.rms_norm(k, layer.k_norm, c.rms_norm_eps), cos, sin)
+        turn = cos[layer.rope], sin[layer.rope]
+        if layer.q_norm is not None or layer.query_rope != layer.rope:
+            q, k = self._normed(qkv[:, : c.num_heads], layer.q_norm), self._normed(qkv[:, c.num_heads : qk_heads],
+                                                                                  layer.k_norm)
+            q, k = ops.rotate(q, cos[layer.query_rope], sin[layer.query_rope]), ops.rotate(k, *turn)
         elif isinstance(cache, DeviceSlots):
             view = cache.view(index)
-            return ops.rotate_and_write(qkv, cos, sin, view.keys, view.values, cache.slots), view
+            return ops.rotate_and_write(qkv, *turn, view.keys, view.values, cache.slots), view
         else:
-            rotated = ops.rotate(qkv[:, :qk_heads], cos, sin)
+            rotated = ops.rotate(qkv[:, :qk_heads], *turn)
             q, k = rotated[:, : c.num_heads], rotated[:, c.num_heads :]
         return q, cache.stage(index, k, qkv[:, qk_heads:])
+
+    def _normed(self, x: Tensor, weight: Tensor | None) -> Tensor:
+        """[n, heads, D]: each head normed, or all of them as one vector, as the weight is long."""
+        if weight is None:
+            return x
+        rows = x if len(weight) == x.shape[2] else x.flatten(1)
+        return self.kernels.rms_norm(rows, weight, self.config.rms_norm_eps).view(x.shape)
 
     def _sum(self, part: Tensor) -> Tensor:
         """The ranks' products over their own heads or features, added up."""

@@ -25,7 +25,8 @@ class NativePass:
         self._weights = weights  # everything that is pointed to, so that it stays
         self._layers = (native.LayerStruct * c.num_layers)(*(
             native.LayerStruct(*(_struct(linear) for linear in (layer.qkv, layer.output, layer.gate_up, layer.down)),
-                               *map(native.address, (layer.input_norm, layer.post_norm, layer.q_norm, layer.k_norm)))
+                               *map(native.address, (layer.input_norm, layer.post_norm, layer.q_norm, layer.k_norm)),
+                               layer.rope, layer.query_rope)
             for layer in weights.layers))
         self._head = pointer(head.struct)
         self._config = c
@@ -38,6 +39,8 @@ class NativePass:
     @classmethod
     def of(cls, config: ModelConfig, weights: DecoderWeights) -> NativePass | None:
         """Return a whole model's pass; None where a part is not the library's, or a width is not of whole vectors."""
+        if (config.norms, config.activation) != ("before", "silu") or config.qk_norm == "whole":
+            return None
         products = [linear for layer in weights.layers
                     for linear in (layer.qkv, layer.output, layer.gate_up, layer.down)]
         whole = all(width % native.LANES == 0 for width in (config.hidden_size, config.intermediate_size))

@@ -1,7 +1,8 @@
 """Rotary position embedding: which frequencies a checkpoint asks for, and the cos/sin rows of given positions.
 
 Sources: RoFormer (arXiv 2104.09864); linear scaling (kaiokendev; arXiv 2306.15595); YaRN (arXiv 2309.00071,
-"NTK-by-parts" with its attention temperature); Llama 3.1's piecewise rule (Meta, models/llama3/reference_impl).
+"NTK-by-parts" with its attention temperature); Llama 3.1's piecewise rule (Meta, models/llama3/reference_impl);
+LongRoPE (arXiv 2402.13753); Llama 4's temperature of far queries, as Ministral 3 has it.
 Angles are fp32 products position x frequency, as in ``transformers``: at large positions a product in
 fp64 would *differ* from what checkpoints were trained with. Knows nothing of caches.
 """
@@ -9,7 +10,7 @@ fp64 would *differ* from what checkpoints were trained with. Knows nothing of ca
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from ..errors import ModelError, UnsupportedModelError
 
-KINDS = ("default", "linear", "llama3", "yarn")
+KINDS = ("default", "linear", "llama3", "yarn", "longrope")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,18 @@ class RopeConfig:
     attention_factor: float = 1.0  # multiplies cos and sin
     truncate: bool = True  # yarn: whole-number bounds of the ramp
     extended_context: int = 0  # tokens that the scaling itself promises; 0: nothing beyond the config
-    divisors: tuple[float, ...] = ()  # of the frequencies, each its own, beside the kind (GGUF files); (): none
+    divisors: tuple[float, ...] = ()  # of the frequencies, each its own, beside the kind (GGUF, longrope); (): none
+    near_divisors: tuple[float, ...] = ()  # longrope: those in a context no longer than the original one
+    share: float = 1.0  # of a head's features that are turned
+    temperature: float = 0.0  # queries grow by 1 + this * log(1 + position // original_context)
+
+    def at(self, context: int) -> RopeConfig:
+        """Return what turns a context of up to so many tokens: one rope for all of it, as keys are turned once."""
+        near = self.near_divisors and context <= self.original_context
+        return replace(self, divisors=self.near_divisors, near_divisors=()) if near else self
+
+
+NO_ROPE = RopeConfig("none")
 
 
 def read_rope(raw: Mapping[str, Any], head_dim: int, max_context: int) -> RopeConfig:
@@ -49,23 +61,29 @@ def read_rope(raw: Mapping[str, Any], head_dim: int, max_context: int) -> RopeCo
     if any(isinstance(value, Mapping) for value in given.values()):
         raise UnsupportedModelError("This model gives each kind of layer its own rope, which is not supported")
     kind = given.get("rope_type", given.get("type", "default")) or "default"
+    kind = {"mrope": "default", "su": "longrope"}.get(kind, kind)  # mrope: text alone has one position for all axes
     if kind not in KINDS:
         raise UnsupportedModelError(f"The rope kind {kind!r} is not supported", allowed=", ".join(KINDS))
-    if _positive(given, "partial_rotary_factor", 1.0) != 1.0:
-        raise UnsupportedModelError("A rope over part of each head (partial_rotary_factor) is not supported")
     theta = _positive(given, "rope_theta", _positive(raw, "rope_theta", 10000.0))
+    share = _positive(given, "partial_rotary_factor", _positive(raw, "partial_rotary_factor", 1.0))
+    if share > 1 or int(head_dim * share) % 2:
+        raise ModelError(f"config.json: partial_rotary_factor is {share}", allowed="an even part of head_dim")
     if kind == "default":
-        return RopeConfig(theta=theta)
-    original = int(_positive(given, "original_max_position_embeddings", max_context))
+        return RopeConfig(theta=theta, share=share)
+    original = int(_positive(given, "original_max_position_embeddings",
+                             _positive(raw, "original_max_position_embeddings", max_context)))
+    if kind == "longrope":
+        return _longrope(given, RopeConfig(kind, theta, original_context=original, share=share),
+                         int(head_dim * share) // 2, max_context)
     if kind == "yarn" and given.get("factor") is None:
         factor = max_context / original
     else:
         factor = _positive(given, "factor", None)
     if kind == "linear":
-        return RopeConfig("linear", theta, factor)
+        return RopeConfig("linear", theta, factor, share=share)
     if kind == "llama3":
         low, high = _positive(given, "low_freq_factor", None), _positive(given, "high_freq_factor", None)
-        return RopeConfig("llama3", theta, factor, original, low_freq_factor=low, high_freq_factor=high)
+        return RopeConfig("llama3", theta, factor, original, low_freq_factor=low, high_freq_factor=high, share=share)
     return RopeConfig(
         "yarn", theta, factor, original,
         beta_fast=_positive(given, "beta_fast", 32.0),
@@ -73,11 +91,31 @@ def read_rope(raw: Mapping[str, Any], head_dim: int, max_context: int) -> RopeCo
         attention_factor=_yarn_attention(given, factor),
         truncate=bool(given.get("truncate", True)),
         extended_context=int(factor * original) if "original_max_position_embeddings" in given else 0,
+        share=share, temperature=_positive(given, "llama_4_scaling_beta", 0.0) if given.get("llama_4_scaling_beta")
+        else 0.0,
     )
 
 
+def _longrope(given: Mapping[str, Any], rope: RopeConfig, pairs: int, max_context: int) -> RopeConfig:
+    near, far = (given.get(f"{name}_factor") for name in ("short", "long"))
+    for values in (near, far):
+        if not isinstance(values, list) or len(values) != pairs or not all(
+                isinstance(value, (int, float)) and value > 0 for value in values):
+            raise ModelError(f"config.json: a longrope's factors are {str(values)[:40]}", allowed=f"{pairs} numbers")
+    assert isinstance(near, list) and isinstance(far, list)
+    factor = max_context / rope.original_context
+    usual = math.sqrt(1 + math.log(factor) / math.log(rope.original_context)) if factor > 1 else 1.0
+    return replace(rope, near_divisors=tuple(map(float, near)), divisors=tuple(map(float, far)),
+                   attention_factor=_positive(given, "attention_factor", usual))
+
+
 def inverse_frequencies(rope: RopeConfig, head_dim: int) -> Tensor:
-    """Radians per position, fp32 [head_dim / 2], fastest first."""
+    """Radians per position, fp32 [head_dim / 2], fastest first; zero where nothing turns."""
+    if rope.kind == "none":
+        return torch.zeros(head_dim // 2)
+    if rope.share < 1:
+        turned = inverse_frequencies(replace(rope, share=1.0), int(head_dim * rope.share))
+        return torch.nn.functional.pad(turned, (0, head_dim // 2 - len(turned)))
     if rope.divisors:
         return inverse_frequencies(replace(rope, divisors=()), head_dim) / torch.tensor(rope.divisors)
     powers = torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim
@@ -138,32 +176,40 @@ def _positive(given: Mapping[str, Any], name: str, default: float | None) -> flo
 
 
 class RotaryTable:
-    """cos and sin rows by position, computed once and extended as positions grow.
+    """cos and sin rows by position, computed once and extended as positions grow, for each rope of a model.
 
-    A cache of pure values (like a multiplication table), not state of a conversation."""
+    A cache of pure values (like a multiplication table), not state of a conversation. A scale of attention's scores is
+    in them: half of it turns queries, half keys. Where far queries grow, they have a row of their own, the last."""
 
-    def __init__(self, rope: RopeConfig, head_dim: int, device: torch.device) -> None:
-        self.frequencies = inverse_frequencies(rope, head_dim).to(device)
-        self._factor = rope.attention_factor
-        self._cos = self._sin = torch.empty(0, 1, head_dim, device=device)
+    def __init__(self, ropes: Sequence[RopeConfig], head_dim: int, device: torch.device,
+                 score_scale: float = 1.0) -> None:
+        found = [inverse_frequencies(rope, head_dim) for rope in ropes]
+        self.frequencies = torch.stack(found).to(device)  # [ropes, D / 2]
+        factors = [torch.where(own > 0, rope.attention_factor, 1.0) for own, rope in zip(found, ropes, strict=True)]
+        self._factors = (torch.stack(factors) * score_scale**0.5)[:, None, None].to(device)
+        self._hot = ropes[0] if ropes[0].temperature else None
+        self._cos = self._sin = torch.empty(len(ropes) + (self._hot is not None), 0, 1, head_dim, device=device)
 
     def rows(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """positions int64 [n] -> cos, sin fp32 [n, 1, head_dim], as ``kernels.rotate`` wants them."""
+        """positions int64 [n] -> cos, sin fp32 [ropes, n, 1, head_dim], each as ``kernels.rotate`` wants them."""
         self.reserve(int(positions.max()))
         return self.take(positions)
 
     def reserve(self, highest: int) -> int:
         """Have rows up to this position; returns where the table lies (it moves when it grows)."""
-        if highest >= self._cos.shape[0]:
+        if highest >= self._cos.shape[1]:
             self._extend(max(1024, highest + highest // 4 + 1))
         return self._cos.data_ptr()
 
     def take(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """``rows`` of positions that are reserved: nothing on the host waits for the device."""
-        return self._cos.index_select(0, positions), self._sin.index_select(0, positions)
+        return self._cos.index_select(1, positions), self._sin.index_select(1, positions)
 
     def _extend(self, count: int) -> None:
-        steps = torch.arange(count, dtype=torch.float32, device=self.frequencies.device)
-        angles = steps[:, None, None] * self.frequencies
-        cos, sin = angles.cos() * self._factor, angles.sin() * self._factor
+        steps = torch.arange(count, dtype=torch.float32, device=self.frequencies.device)[:, None, None]
+        angles = steps * self.frequencies[:, None, None]
+        cos, sin = angles.cos() * self._factors, angles.sin() * self._factors
+        if self._hot is not None:
+            heat = 1 + self._hot.temperature * (steps / self._hot.original_context).floor().log1p()
+            cos, sin = (torch.cat((own, own[:1] * heat)) for own in (cos, sin))
         self._cos, self._sin = torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)

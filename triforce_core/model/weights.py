@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,6 +32,9 @@ FORMAT = "triforce-int8-v1"
 SCALE_SUFFIX = ".scale"
 _AGAIN = "Fetch the checkpoint again."
 _DERIVED = ("rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached", "attn.masked_bias")
+# How models that see pictures name the text's tensors, and the others, which are left out.
+_OF_TEXT = re.compile(r"(?:model\.)?language_model\.(?:model\.)?(?!lm_head)|(?:model\.)?language_model\.(?=lm_head)")
+_OF_PICTURES = re.compile(r"(?:model\.)?(?:visual|vision_tower|vision_model|multi_modal_projector)\.")
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -106,14 +110,17 @@ class Checkpoint:
         """Opens every file's table of contents. Raises ModelNotFoundError, DamagedWeightsError."""
         self.folder = folder
         self._where: dict[str, Path] = {}
+        self._stored: dict[str, str] = {}  # a text's tensor in a model that sees pictures -> as the file names it
         self._open: dict[Path, Any] = {}
         self._asked: set[str] = set()
         for path in _files(folder):
             self._open[path] = _open_safetensors(path) if path.suffix == ".safetensors" else _open_bin(path)
-            for name in self._open[path].keys():
+            for stored in self._open[path].keys():
+                name = plain_name(stored)
                 if name in self._where:
                     raise DamagedWeightsError(f"{path.name} and {self._where[name].name} both hold {name}")
-                self._where[name] = path
+                if not _OF_PICTURES.match(stored):
+                    self._where[name], self._stored[name] = path, stored
 
     def tensor(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
         """Return a float tensor of this shape, or a part of it. Raises DamagedWeightsError naming file and tensor."""
@@ -145,10 +152,10 @@ class Checkpoint:
         """Return a tensor's shape, and its type as the file names it; None: there is none. Reads no numbers."""
         if name not in self._where:
             return None
-        source = self._open[self._where[name]]
+        source, stored = self._open[self._where[name]], self._stored[name]
         if isinstance(source, dict):
-            return tuple(source[name].shape), str(source[name].dtype)
-        about = source.get_slice(name)
+            return tuple(source[stored].shape), str(source[stored].dtype)
+        about = source.get_slice(stored)
         return tuple(about.get_shape()), about.get_dtype()
 
     def ignore(self, name: str) -> None:
@@ -168,15 +175,15 @@ class Checkpoint:
         path = self._where.get(name)
         if path is None:
             raise DamagedWeightsError(f"{self.folder} holds no tensor {name}", remedy=_AGAIN)
-        source = self._open[path]
+        source, stored = self._open[path], self._stored[name]
         try:
-            has = source[name].shape if isinstance(source, dict) else source.get_slice(name).get_shape()
+            has = source[stored].shape if isinstance(source, dict) else source.get_slice(stored).get_shape()
             if tuple(has) != shape:
                 raise DamagedWeightsError(f"{path.name}: {name} has shape {list(has)}",
                                           allowed=f"{list(shape)} by config.json")
             if isinstance(source, dict):
-                return source[name] if part is None else part.of(source[name])
-            return source.get_tensor(name) if part is None else source.get_slice(name)[part.index]
+                return source[stored] if part is None else part.of(source[stored])
+            return source.get_tensor(stored) if part is None else source.get_slice(stored)[part.index]
         except (SafetensorError, RuntimeError, OSError, ValueError) as error:
             raise DamagedWeightsError(f"{path.name}: {name} cannot be read: {error}", remedy=_AGAIN) from error
 
@@ -219,6 +226,15 @@ class ShardedWeights:
             return shape, None
         size = shape[axis] * self._shard.world
         return (*shape[:axis], size, *shape[axis + 1 :]), Part(axis, *self._shard.span(size))
+
+
+def plain_name(stored: str) -> str:
+    """Return how a model of text alone names a tensor."""
+    found = _OF_TEXT.match(stored)
+    if found is None:
+        return stored
+    rest = stored[found.end() :]
+    return rest if rest.startswith("lm_head.") else f"model.{rest}"
 
 
 def and_more(names: list[str]) -> str:

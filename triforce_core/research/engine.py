@@ -132,7 +132,7 @@ class ResearchParts(Parts):
             raise ConfigError("refresh is 'chunk-means' and the cache is in host memory", allowed="attention",
                               remedy="Means would have to be read through the link; attention is known anyway.")
         if self._accumulates:
-            frequencies = self.loaded.target.rope.frequencies if kind == "streaming-h2o" else None
+            frequencies = self.loaded.target.frequencies if kind == "streaming-h2o" else None
             return HeavyHitterCache(full, budget=plan.budget, recent=plan.recent, frequencies=frequencies)
         if kind == "top-k":
             return TopKCache(full, budget=plan.budget)

@@ -11,12 +11,13 @@
 typedef struct {
     Linear qkv, output, gate_up, down;
     const float *input_norm, *post_norm, *q_norm, *k_norm; /* the last two: NULL where the model has none */
+    int64_t rope, query_rope; /* which of the ropes keys and queries turn by */
 } Layer;
 
 typedef struct {
     const Layer *layers;
     const Linear *head;
-    const float *final_norm, *cos, *sin; /* [n, D]; of sin the first half is negated */
+    const float *final_norm, *cos, *sin; /* [ropes, n, D]; of sin the first half is negated */
     float *hidden; /* [n, d] */
     float *logits; /* [logits_rows, vocabulary] */
     char *const *keys, *const *values; /* of each layer, see Attention */
@@ -87,7 +88,8 @@ static void place_row(void *given, long row, int thread) {
     for (long h = 0; h < asking + p->heads; h++) {
         const float *norm = h < asking ? s->layer->q_norm : s->layer->k_norm, *own = x + h * dim;
         float by = norm ? inverse_rms(own, dim, p->eps) : 1;
-        rotate_head(own, p->cos + row * dim, p->sin + row * dim, norm, by, dim, turned);
+        long at = ((h < asking ? s->layer->query_rope : s->layer->rope) * p->n + row) * dim;
+        rotate_head(own, p->cos + at, p->sin + at, norm, by, dim, turned);
         if (h < asking) store_slot((char *)(s->queries + (row * asking + h) * dim), turned, dim, 16);
         else store_slot(s->keys + ((h - asking) * p->slots + slot) * p->row, turned, dim, p->bits);
     }
