@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import GGMLQuantizationType, GGUFWriter, RopeScalingType
+from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter, RopeScalingType
 from gguf.quants import quantize
 from safetensors.torch import load_file
 
@@ -59,6 +59,18 @@ def add_family(out: GGUFWriter, raw: dict[str, Any]) -> None:
         if name in raw:
             add(raw[name])
     rope = raw.get("rope_parameters") or {}
+    if "sliding_attention" in rope:
+        out.add_sliding_window(raw["sliding_window"])
+        if raw["architectures"] != ["Gemma3ForCausalLM"]:  # whose pattern llama.cpp knows
+            out.add_sliding_window_pattern([kind == "sliding_attention" for kind in raw["layer_types"]])
+        near, rope = rope["sliding_attention"], rope["full_attention"]
+        out.add_key_value(f"{out.arch}.rope.freq_base_swa", near["rope_theta"], GGUFValueType.FLOAT32)
+        out.add_rope_freq_base(rope["rope_theta"])
+        if rope["rope_type"] != "default":
+            out.add_rope_scaling_type(RopeScalingType(rope["rope_type"]))
+            out.add_rope_scaling_factor(rope["factor"])
+        if rope["rope_type"] == "yarn":
+            out.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
     if "partial_rotary_factor" in rope:
         dim = raw.get("head_dim") or raw["hidden_size"] // raw["num_attention_heads"]
         out.add_rope_dimension_count(int(dim * rope["partial_rotary_factor"]))
@@ -78,6 +90,8 @@ def add_tensors(out: GGUFWriter, raw: dict[str, Any], folder: Path, kind: str) -
     width = next(item.weights for item in BY_NUMBER.values() if item.name == kind)
     for name, tensor in load_file(str(folder / "model.safetensors")).items():
         values = in_their_order(raw, name, tensor).float().numpy()
+        if name.endswith("norm.weight"):
+            values = values + FAMILIES[raw["architectures"][0]].norm_offset
         fits = tensor.dim() == 2 and tensor.shape[1] % width == 0 and kind != "F32"
         if fits and kind != "F16":
             values = in_kind(values, kind)

@@ -160,8 +160,9 @@ def test_whatever_decides_keys_and_values_stands_in_the_key(model: Path, monkeyp
 
     def key(*, of: Document = whole, ids: list[int] = tokens, chunk: int = CHUNK, kind: str = "same", version: str = "",
             **changed: object) -> SnapshotKey:
-        target = SimpleNamespace(**{"device": torch.device("cpu"), "dtype": torch.float32, "in_groups": False}
-                                 | {name: changed.pop(name) for name in ("device", "dtype", "in_groups")
+        target = SimpleNamespace(**{"device": torch.device("cpu"), "dtype": torch.float32, "in_groups": False,
+                                    "turns_near": False}
+                                 | {name: changed.pop(name) for name in ("device", "dtype", "in_groups", "turns_near")
                                     if name in changed})
         altered = replace(loaded, target=target, **changed)
         with monkeypatch.context() as patched:
@@ -174,5 +175,6 @@ def test_whatever_decides_keys_and_values_stands_in_the_key(model: Path, monkeyp
             key(kind="int8"), key(kind="int4"), key(version="KV_VERSION"), key(version="PROMPT_VERSION"),
             key(fingerprint="other"), key(tokenizer=SimpleNamespace(fingerprint="other")),
             key(info=replace(loaded.info, dtype="bfloat16")), key(device=torch.device("cuda")), key(in_groups=True),
-            key(dtype=torch.bfloat16), key(shard=Shard(0, 2)), key(shard=Shard(1, 2)), key(shard=Shard(0, 4))]
+            key(dtype=torch.bfloat16), key(turns_near=True),
+            *(key(shard=shard) for shard in (Shard(0, 2), Shard(1, 2), Shard(0, 4)))]
     assert key() == keys[0] and len({each.digest for each in keys}) == len(keys)

@@ -63,12 +63,15 @@ def test_model_type_stands_in_for_architectures() -> None:
     assert parse_config(raw).qkv_bias
 
 
-def test_sliding_window_limits_the_context() -> None:
+def test_layers_that_attend_a_window() -> None:
     mistral = parse_config(tiny_config(architectures=["MistralForCausalLM"], sliding_window=128))
-    assert mistral.longest_context == 128 < mistral.max_context
+    assert mistral.windows == (128, 128) and mistral.kv_bytes_per_token(2) == mistral.whole_layers == 0
     free = parse_config(tiny_config(architectures=["MistralForCausalLM"], sliding_window=None))
-    assert free.longest_context == free.max_context
+    assert free.windows == ()
     unused = parse_config(tiny_config(architectures=["Qwen2ForCausalLM"], sliding_window=128, use_sliding_window=False))
-    assert unused.longest_context == unused.max_context
-    used = parse_config(tiny_config(architectures=["Qwen2ForCausalLM"], sliding_window=128, use_sliding_window=True))
-    assert used.sliding_window == 128
+    assert unused.windows == ()
+    used = parse_config(tiny_config(architectures=["Qwen2ForCausalLM"], sliding_window=128, use_sliding_window=True,
+                                     max_window_layers=1))
+    assert used.windows == (0, 128) and used.whole_layers == 1
+    longer = parse_config(tiny_config(architectures=["MistralForCausalLM"], sliding_window=512))
+    assert longer.windows == ()  # no context reaches beyond it

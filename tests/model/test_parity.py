@@ -11,11 +11,13 @@ import pytest
 import torch
 from transformers import (
     AutoModelForCausalLM,
+    Gemma3TextConfig,
     GraniteConfig,
     LlamaConfig,
     Ministral3Config,
     MistralConfig,
     Olmo2Config,
+    Olmo3Config,
     Phi3Config,
     PretrainedConfig,
     Qwen2Config,
@@ -51,7 +53,7 @@ CONFIGS: dict[str, PretrainedConfig] = {
     "yarn-attention-factor": LlamaConfig(**SMALL, rope_parameters={
         **YARN, "attention_factor": 1.3, "beta_fast": 16.0, "beta_slow": 2.0}),
     "mistral": MistralConfig(**SMALL, sliding_window=None),
-    "mistral-window": MistralConfig(**SMALL, sliding_window=128),
+    "mistral-window": MistralConfig(**SMALL, sliding_window=24),
     "qwen2-bias": Qwen2Config(**SMALL),
     "qwen2-bias-tied": Qwen2Config(**SMALL, tie_word_embeddings=True),
     "qwen3-qk-norm": Qwen3Config(**SMALL, head_dim=16),
@@ -63,6 +65,10 @@ FAMILIES: dict[str, tuple[type[PretrainedConfig], dict[str, Any]]] = {
     "granite": (GraniteConfig, {"embedding_multiplier": 12.0, "logits_scaling": 8.0, "residual_multiplier": 0.22,
                                 "attention_multiplier": 0.0625}),
     "olmo2": (Olmo2Config, {}),
+    "olmo3": (Olmo3Config, {"num_hidden_layers": 4, "sliding_window": 24, "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}, "full_attention": YARN}}),
+    "gemma3": (Gemma3TextConfig, {"num_hidden_layers": 6, "head_dim": 16, "sliding_window": 24,
+                                  "query_pre_attn_scalar": 16}),
     "phi3": (Phi3Config, {"sliding_window": None}),
     "phi4-mini": (Phi3Config, {"hidden_size": 64, "sliding_window": None, "original_max_position_embeddings": 32,
                                "rope_parameters": LONGROPE}),
@@ -70,6 +76,7 @@ FAMILIES: dict[str, tuple[type[PretrainedConfig], dict[str, Any]]] = {
         **YARN, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.4}}),
 }
 CONFIGS |= {name: kind(**{**SMALL, **more}) for name, (kind, more) in FAMILIES.items()}
+CONFIGS["gemma3-27b"] = Gemma3TextConfig(**SMALL, head_dim=16, query_pre_attn_scalar=24, sliding_window=24)
 
 
 def write_checkpoint(config: PretrainedConfig, folder: Path, **save: Any) -> torch.nn.Module:
@@ -93,7 +100,8 @@ def expected_logits(model: torch.nn.Module, tokens: torch.Tensor) -> torch.Tenso
 
 def new_cache(model: Llama) -> FullCache:
     c = model.config
-    return FullCache(c.num_layers, c.num_kv_heads, c.head_dim, max_tokens=256, dtype=model.dtype, slots=16)
+    return FullCache(c.num_layers, c.num_kv_heads, c.head_dim, max_tokens=256, dtype=model.dtype, slots=16,
+                     windows=c.windows)
 
 
 def logits_in_pieces(model: Llama, tokens: torch.Tensor, sizes: list[int]) -> torch.Tensor:

@@ -22,6 +22,7 @@ _LOGIT_COPIES = 4  # fp32 forms of a row of logits while a distribution is made 
 _CPU_SCORES = 1 << 26  # attention scores that the CPU's kernel keeps in its scratch memory (kernels/cpu.py)
 _PARTS = 7  # of a context that a GPU's wide pass attends one by one, at most (kernels/wide_attention.py)
 _BUDGET_STEP = 1024  # tokens: what was measured with a budget serves as long as it is the same
+_WINDOW_SLACK = 256  # tokens that a layer holds beside its window (kv_cache/window.py)
 _LEAST_RESERVE = 512 * 2**20
 
 
@@ -46,6 +47,10 @@ class Shape(Protocol):
     def tied_embeddings(self) -> bool: ...
     @property
     def num_parameters(self) -> int: ...
+    @property
+    def windows(self) -> tuple[int, ...]: ...
+    @property
+    def whole_layers(self) -> int: ...
     def kv_bytes_per_token(self, dtype_bytes: int) -> int: ...
 
 
@@ -106,7 +111,13 @@ class Weights:
         if kind == "same":
             return self.kv_per_token
         steps = s.head_dim if kind == "int8" else s.head_dim // 2
-        return 2 * s.num_layers * s.num_kv_heads * (steps + 2 * -(-s.head_dim // 32))
+        return 2 * s.whole_layers * s.num_kv_heads * (steps + 2 * -(-s.head_dim // 32))
+
+    def window_bytes(self, chunk: int) -> int:
+        """Return what layers that attend windows keep, however long the context, and once more to go back to. chunk: of
+        a prefill pass."""
+        held = sum(2 * window + 6 * _WINDOW_SLACK + chunk for window in self.shape.windows if window)
+        return 2 * held * self.shape.num_kv_heads * self.shape.head_dim * self.dtype_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +211,7 @@ def _plan(wish: Wish, room: Room, context: int, mode: Mode, kind: str) -> Memory
 
 def _lay_out(wish: Wish, room: Room, context: int, mode: Mode, kind: str) -> MemoryPlan:
     """Lay a plan out, whether it fits or not, without words and longest contexts."""
-    target, draft, layers = wish.target, wish.draft, wish.target.shape.num_layers
+    target, draft, layers = wish.target, wish.draft, max(1, wish.target.shape.whole_layers)
     have = room.host_free if mode == "cpu" else room.device
     per_token = target.kv_per_token_in(kind)
     layer_kv = per_token * context // layers
@@ -215,7 +226,7 @@ def _lay_out(wish: Wish, room: Room, context: int, mode: Mode, kind: str) -> Mem
         host_have=room.host_free - _reserve(room.host_free, 16), longest=0, budget=wish.budget)
     if mode == "offload":
         free = wish.most_resident is None or wish.most_resident >= layers
-        return plan if plan.fits and free else _offload(plan, wish, layer_kv)
+        return plan if not per_token or (plan.fits and free) else _offload(plan, wish, layer_kv)
     return _with_extras(plan, wish)
 
 
@@ -273,13 +284,14 @@ def workspace(wish: Wish, context: int, mode: Mode, kind: str = "same") -> int:
         attention += n * heads * (_PARTS * b + 4)
     mlp = n * s.intermediate_size * 3 * b
     logits = _VERIFIED_ROWS * s.vocab_size * (b + 4 * _LOGIT_COPIES)
-    mass = 3 * 4 * s.num_layers * s.num_kv_heads * (context // wish.chunk_size)
+    mass = 3 * 4 * s.whole_layers * s.num_kv_heads * (context // wish.chunk_size)
     total = stream + max(attention, mlp) + logits + mass
     if mode == "cpu":
         total += min(_CPU_SCORES, s.num_heads * n * context) * b * 9 // 8
     if wish.target.few_bits and mode != "cpu":  # the largest product, unpacked for a wide pass; and what rounding left
         total += 4 * s.intermediate_size * s.hidden_size * b  # in pieces (0.25 GiB with llama3-8b on an H200)
-    grown = wish.target.kv_per_token_in(kind) * context // s.num_layers if mode != "offload" else 0
+    total += wish.target.window_bytes(n)
+    grown = wish.target.kv_per_token_in(kind) * context // max(1, s.whole_layers) if mode != "offload" else 0
     unpacked = 2 * kv_heads * context * wish.unpacking if kind != "same" else 0
     return total + max(grown, unpacked)
 

@@ -213,7 +213,7 @@ class Engine:
         if not self._shard.least(fits):
             return None
         session.full.observer = None
-        session.full.truncate(alike)
+        session.full.truncate(alike if cache.reachable(alike) == alike else 0)
         return session.full
 
     def _read(self, full: ModelOnCache[FullCache], tokens: list[int], chunk: int, saved: SavedReading

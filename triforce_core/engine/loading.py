@@ -281,7 +281,7 @@ def full_cache(loaded: Loaded, plan: MemoryPlan) -> ModelOnCache:
     whole = FullCache if plan.kv_kind == "same" else partial(RowsCache, kind=plan.kv_kind)
     cache = (whole if plan.resident_layers == plan.num_layers else streamed)(
         c.num_layers, c.num_kv_heads, c.head_dim, max_tokens=loaded.info.max_context,
-        dtype=loaded.target.dtype, device=loaded.target.device, slots=plan.context)
+        dtype=loaded.target.dtype, device=loaded.target.device, slots=plan.context, windows=c.windows)
     return ModelOnCache(loaded.target, cache, loaded.target.device)
 
 
@@ -339,7 +339,7 @@ def _weight_words(folder: Path, dtype: torch.dtype, device: torch.device, roundi
 
 
 def _context(config: EngineConfig, shape: ModelConfig) -> int:
-    longest = shape.longest_context
+    longest = shape.max_context
     if config.max_context == "auto":
         return longest
     if config.max_context > longest:

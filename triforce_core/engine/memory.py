@@ -89,11 +89,12 @@ def make_wish(target: Weights, draft: Weights | None, *, max_context: int, confi
     """Return the wish for the caches that answers use unless they are asked with other settings. dtype: of products.
     Raises ConfigError."""
     on_gpu, group = device.type == "cuda", target.shape.num_heads // target.shape.num_kv_heads
-    usual = plan(SpeculationConfig(), Situation(max_context, draft is not None, on_gpu))
+    usual = plan(SpeculationConfig(), Situation(max_context, draft is not None, on_gpu,
+                                               retrieves=target.shape.whole_layers > 0))
     kernels, dim = choose_kernels(device), target.shape.head_dim
     copied = target.dtype_bytes == 2 and not target.few_bits and bool(kernels.quantized_types)
     kinds, offers = _cache_kinds(config, on_gpu, _no_rows(config, kernels, dtype, dim))
-    in_place = kernels.indexed_attention is not None and dim in kernels.device_lengths
+    in_place = kernels.indexed_attention is not None and dim in kernels.device_lengths and not target.shape.windows
     return Wish(target, max_context, draft, budget=usual.budget if usual.middle_cache == "retrieval" else 0,
                 slack=_SLACK, in_place=in_place, streamed_budget=STREAMED_BUDGET,
                 draft_slots=usual.sinks + usual.window + 2 * _SLACK,

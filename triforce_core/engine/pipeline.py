@@ -339,7 +339,7 @@ def plan_for(loaded: Loaded, full: ModelOnCache[FullCache], wanted: SpeculationC
     copies = tuple(kind for kind in able if kind in loaded.copies
                    or target.quantized_bytes(kind) + reads * room_to_read + _HEADROOM <= free)
     return plan(wanted, Situation(context_tokens, draft is not None, on_gpu, full.cache.streams, copies,
-                                  runs_on_graphs(loaded), room_to_read, budget))
+                                  runs_on_graphs(loaded), room_to_read, budget, target.config.whole_layers > 0))
 
 
 class Parts:

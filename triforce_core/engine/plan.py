@@ -53,7 +53,8 @@ def prefill_chunk(config: EngineConfig, group: int, *, on_gpu: bool, streams: bo
 class Situation:
     """Hold what a plan follows from beside the settings. copies: kinds of weights for which there is a copy, or room
     for one. on_graphs: rounds of models run without the host. room_to_read: for the whole context in a cache of the
-    draft model's. budget: tokens for which a retrieval cache of its own has room; 0: not planned."""
+    draft model's. budget: tokens for which a retrieval cache of its own has room; 0: not planned. retrieves: some layer
+    attends all tokens."""
 
     context_tokens: int
     has_draft: bool
@@ -63,6 +64,7 @@ class Situation:
     on_graphs: bool = False
     room_to_read: bool = True
     budget: int = 0
+    retrieves: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +210,7 @@ def _tiers(wanted: SpeculationConfig, at: Situation) -> Tiers:
     recent = min(_auto(wanted.recent, min(256, budget // 2)), budget - 2 * wanted.chunk_size)
     speculates = wanted.engine == "triforce"
     # A retrieval pass over most of the context costs what a full pass costs.
-    intermediate = speculates and wanted.middle_cache != "none" and at.context_tokens >= 3 * budget
+    intermediate = speculates and at.retrieves and wanted.middle_cache != "none" and at.context_tokens >= 3 * budget
     draft_model = speculates and at.has_draft and wanted.small_model == "on"
     return Tiers(speculates, draft_model, intermediate, budget, recent)
 
@@ -253,7 +255,7 @@ def _who_drafts(wanted: SpeculationConfig, at: Situation, tiers: Tiers, lookup: 
         if tiers.draft_model:
             return f"the small model drafts, {held} check, and all of them decide"
         return f"no small model: {held} draft, all of them verify"
-    without = wanted.middle_cache == "none"
+    without = wanted.middle_cache == "none" or not at.retrieves
     if tiers.draft_model:
         return (f"the small model drafts alone, all of {context} verify" if without
                 else f"the context is short ({context}): the small model drafts alone")

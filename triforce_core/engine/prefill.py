@@ -104,7 +104,8 @@ def on_streaming(model: Llama, sinks: int, window: int) -> ModelOnCache:
     """Return the model over StreamingLLM's cache, which holds nothing yet."""
     c = model.config
     cache = StreamingCache(c.num_layers, c.num_kv_heads, c.head_dim, sinks=sinks, window=window,
-                           frequencies=model.frequencies, dtype=model.dtype, device=model.device)
+                           frequencies=model.frequencies, dtype=model.dtype, device=model.device,
+                           windows=c.windows)
     return ModelOnCache(model, cache, model.device)
 
 
@@ -116,7 +117,7 @@ class DraftPrefill:
         c = model.config
         self.model, self._document = model, document
         self.full = FullCache(c.num_layers, c.num_kv_heads, c.head_dim, max_tokens=max_tokens, dtype=model.dtype,
-                              device=model.device, slots=min(document, max_tokens))
+                              device=model.device, slots=min(document, max_tokens), windows=c.windows)
 
     def on_chunks(self, budget: int, recent: int, chunk_size: int) -> ModelOnCache[CrossModelCache]:
         """Return the model over a part of what it has read: see ``CrossModelCache``."""
@@ -130,7 +131,7 @@ class DraftPrefill:
         what it lacks in a pass of its own. Ends early when cancelled."""
         total = len(context) - 1
         shared = min(self._document, total)
-        self.full.truncate(min(shared, self.full.length))
+        self.full.truncate(self.full.reachable(min(shared, self.full.length)))
         stops = [stop for stop in (shared, total if total - shared > _LEFT else 0) if stop > self.full.length]
         if not stops:
             return
@@ -139,6 +140,8 @@ class DraftPrefill:
             rest = context[self.full.length : stop]
             for progress in prefill(reader, rest, min(chunk, _READ), cancelled, total, _READ_WITH):
                 yield replace(progress, stage="draft")
+            if stop == shared and self.full.length == shared:
+                self.full.keep_place()
 
 
 def mark(small: CrossModelCache, scores: Tensor, shard: Shard, *, ahead: bool = False) -> None:
@@ -179,9 +182,9 @@ class LeftConversations:
 
     def keep(self, document_id: str, start: int, read: Sequence[int], cache: FullCache) -> None:
         """Keep what the cache holds from ``start`` on, behind the document. read: the tokens of all of it. Caches that
-        hold no plain numbers on the device keep nothing."""
+        hold no plain numbers on the device, or not of all tokens, keep nothing."""
         ids = list(read[start : cache.num_committed])
-        if len(ids) < WORTH_KEEPING or cache.streams or cache.kind != "same":
+        if len(ids) < WORTH_KEEPING or cache.streams or cache.kind != "same" or cache.windows:
             return
         if len(ids) * cache.nbytes // cache.slots > self._most_bytes:
             return
@@ -225,6 +228,7 @@ class Reading:
                  left: LeftConversations) -> None:
         self.full, self.document, self.shared, self.chunk = full, document, shared, chunk
         self.token_ids = document[: full.length]
+        full.cache.keep_place()
         self._document_id, self._left = document_id, left
 
     def follow(self, context: list[int], passes: Iterator[PrefillProgress]) -> Iterator[PrefillProgress]:
@@ -249,11 +253,13 @@ class Reading:
         return reused
 
     def rewind(self, context: list[int], most: int | None = None) -> int:
-        """Truncate the cache to what it shares with ``context``, ``most`` tokens; return how many that is."""
+        """Truncate the cache to what it shares with ``context``, ``most`` tokens, or to where it can go back to before
+        that; return how many that is."""
         common = min(self._common(context), len(context) - 1 - OBSERVED, len(context) if most is None else most)
-        self.full.truncate(max(0, common))
-        del self.token_ids[max(0, common) :]
-        return max(0, common)
+        common = self.full.cache.reachable(max(0, common))
+        self.full.truncate(common)
+        del self.token_ids[common:]
+        return common
 
     def leave(self) -> None:
         """Keep what was said, for when somebody comes back to it."""

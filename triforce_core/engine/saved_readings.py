@@ -50,7 +50,7 @@ class SavedReading:
         """Fill the full cache with the longest beginning that the document shares with a saved reading of any document,
         if that is more than the cache holds. Only whole chunks of the prefill: then keys and values are the same, to
         the bit, as if everything was read."""
-        if self._store is None:
+        if self._store is None or full.cache.windows:  # a window of the beginning is not there any more
             return
         found = self._store.load_beginning(self.key(), self._prefixes,
                                            more_than=full.length // self._chunk)
@@ -68,7 +68,7 @@ class SavedReading:
         """Save the whole chunks of a reading that was cut short, for whoever goes on with it, where writing them takes
         little beside what reading them took. reused: tokens that were not read now."""
         kept = full.length // self._chunk * self._chunk
-        if self._store is None or kept - reused < _WORTH_SAVING or self._loaded.shard.world > 1:
+        if self._store is None or kept - reused < _WORTH_SAVING or self._loaded.shard.world > 1 or full.cache.windows:
             return
         full.truncate(kept)
         keys, values = full.cache.read(0)
@@ -102,8 +102,7 @@ class SavedReading:
             settings.append(("kernels", "own"))  # they round otherwise than torch's
         if target.in_groups:
             settings.append(("weights", "in groups"))
-        rope = target.config.rope
-        if rope.kind == "longrope" and rope == rope.at(1):
+        if target.turns_near:
             settings.append(("rope", "near"))
         if self._kv_kind != "same":
             settings.append(("kv_kind", self._kv_kind))

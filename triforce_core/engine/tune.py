@@ -134,6 +134,7 @@ def _fill(full: ModelOnCache[FullCache], context: Sequence[int], chunk: int, can
     once = [tuple(part.clone() for part in cache.read(layer)) for layer in range(cache.num_layers)]
     for places, parts in zip(cache.restore(tokens), once, strict=True):
         for whole, part in zip(places, parts, strict=True):
-            for start in range(0, tokens, known):
-                stop = min(tokens, start + known)
+            held, again = whole.shape[1], part.shape[1]  # tokens: of a window fewer
+            for start in range(0, held, again):
+                stop = min(held, start + again)
                 whole[:, start:stop].copy_(part[:, : stop - start])

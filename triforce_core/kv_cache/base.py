@@ -22,6 +22,8 @@ from torch import Tensor
 from ..errors import NotEnoughMemoryError
 from ..kernels import gather_chunks, values_transposed
 
+Masks = dict[tuple[int, int], "Tensor | None"]  # of layers that attend windows
+
 
 class LayerBuffers:
     """keys and values [H, C, D]; slots are what the owner says they are.
@@ -29,6 +31,7 @@ class LayerBuffers:
     values may be a transposed view of memory laid out [H, D, C], where attention reads that faster."""
 
     __slots__ = ("keys", "values")
+    window = 0  # tokens that attention reaches back, itself included; 0: all
 
     def __init__(self, heads: int, slots: int, dim: int, dtype: torch.dtype, device: torch.device) -> None:
         """Raises NotEnoughMemoryError."""
@@ -58,10 +61,27 @@ class LayerBuffers:
         self.keys[:, start : start + n] = k.transpose(0, 1)
         self.values[:, start : start + n] = v.transpose(0, 1)
 
+    def view(self, start: int, n: int, mask: Tensor | None, index: ChunkIndex | None, masks: Masks) -> KVView:
+        """Return what n tokens written from ``start`` on attend. mask: see KVView. masks: of this pass."""
+        return KVView(self.keys, self.values, start + n, mask, index, room=self.room)
+
     def put(self, slots: Tensor, k: Tensor, v: Tensor) -> None:
         """Write k, v [n, H, D] into ``slots`` (int64 [n], on the device). May be captured."""
         for own, new in ((self.keys, k), (self.values, v)):
             own.index_copy_(1, slots, new.transpose(0, 1).to(own.dtype))
+
+    def evict(self, committed: int) -> None:
+        """Keep of so many tokens what the next ones attend: all."""
+
+    def mark(self, committed: int) -> None:
+        """Be able to go back to here, however many tokens follow."""
+
+    def reachable(self, length: int) -> int:
+        """Return the greatest length up to this one to which the context can be cut."""
+        return length
+
+    def cut(self, length: int) -> None:
+        """Forget tokens from ``length`` on, which is ``reachable``."""
 
     def move(self, source: Tensor, target: int) -> None:
         """Copy slots ``source`` (int64 [m], ascending) to [target, target + m)."""
@@ -151,6 +171,7 @@ class KVView:
     staged_mask: bool [n, m], m >= n: which of the last m staged tokens each of the n sees (also earlier passes' staged
     ones, where a tree grows level by level); None means causal. Slots before these m are seen by all n: those that
     ``index`` names, or all.
+    window: of a layer that attends no more (``staged_mask`` says which of its slots that is); 0: all.
     room: where keys and values are rows of bytes and passes unpack them: for bfloat16 buffers [H, C, D] to do so in.
     """
 
@@ -159,6 +180,7 @@ class KVView:
     length: int | Tensor
     staged_mask: Tensor | None = None
     index: ChunkIndex | None = None
+    window: int = 0
     room: Callable[[], tuple[Tensor, Tensor]] | None = None
 
 
@@ -185,6 +207,10 @@ class KVCache(ABC):
         self._filled = 0
         self._pass_size = 0
         self._mask: Tensor | None = None
+        self._masks: Masks = {}
+        self.windows = tuple(layer.window for layer in self.layers) if any(
+            layer.window for layer in self.layers) else ()
+        self.capturable = self.capturable and not self.windows  # their tokens change places
 
     @property
     def num_staged(self) -> int:
@@ -192,7 +218,8 @@ class KVCache(ABC):
 
     @property
     def slots(self) -> int:
-        return self.layers[0].slots
+        """Return those of layers that attend all tokens."""
+        return next((layer.slots for layer in self.layers if not layer.window), sys.maxsize)
 
     @property
     def nbytes(self) -> int:
@@ -235,7 +262,7 @@ class KVCache(ABC):
         assert n > 0
         assert staged_mask is None or (len(staged_mask) == n <= staged_mask.shape[1] <= self.num_staged + n)
         self.make_room(n)
-        self._pass_size, self._mask = n, staged_mask
+        self._pass_size, self._mask, self._masks = n, staged_mask, {}
 
     @torch.inference_mode()
     def stage(self, layer: int, k: Tensor, v: Tensor) -> KVView:
@@ -244,12 +271,12 @@ class KVCache(ABC):
         After the last layer's stage, ``length`` has grown by n."""
         n = self._pass_size
         assert k.shape == v.shape == (n, self.num_kv_heads, self.head_dim), (k.shape, n)
-        start = self.next_slot
         buffers = self.layers[layer]
+        start = self.length if buffers.window else self.next_slot
         buffers.write(start, k, v)
         if layer == self.num_layers - 1:
             self.staged_elsewhere()
-        return KVView(buffers.keys, buffers.values, start + n, self._mask, self.indices[layer], room=buffers.room)
+        return buffers.view(start, n, self._mask, self.indices[layer], self._masks)
 
     def staged_elsewhere(self) -> None:
         """Count what ``begin`` announced as staged: a captured pass has written it, from next_slot."""
@@ -266,9 +293,10 @@ class KVCache(ABC):
         while prefix < len(indices) and indices[prefix] == prefix:
             prefix += 1
         if prefix < len(indices):  # a tree path: survivors close ranks
-            source = torch.tensor(indices[prefix:], device=self.device) + self._filled
+            source = torch.tensor(indices[prefix:], device=self.device)
             for buffers in self.layers:
-                buffers.move(source, self._filled + prefix)
+                first = self.num_committed if buffers.window else self._filled
+                buffers.move(source + first, first + prefix)
         self.length = self.num_committed + len(indices)
 
     @torch.inference_mode()
@@ -276,6 +304,8 @@ class KVCache(ABC):
         """Fold the kept tokens in. The only moment at which eviction or a copy elsewhere may happen."""
         self._filled += self.num_staged
         self.num_committed = self.length
+        for layer in self.layers:
+            layer.evict(self.num_committed)
 
     def reset(self) -> None:
         """Behave in every way like a fresh object of the same arguments from now on."""
@@ -287,6 +317,9 @@ class KVCache(ABC):
         assert 0 <= self._filled and self._filled + self.num_staged <= self.slots
         assert len(self.layers) == self.num_layers
         for buffers in self.layers:
+            if buffers.window:
+                assert bool(torch.isfinite(buffers.keys).all() and torch.isfinite(buffers.values).all())
+                continue
             keys, values = buffers.numbers(0, self.slots)
             assert keys.shape == values.shape == (self.num_kv_heads, self.slots, self.head_dim)
             assert bool(torch.isfinite(keys).all() and torch.isfinite(values).all())
@@ -295,7 +328,20 @@ class KVCache(ABC):
     def truncate(self, length: int) -> None:
         """Forget back to the first ``length`` tokens, staged ones included.
 
-        A kind that has evicted what it would need raises ValueError unless length is 0."""
+        A kind that has evicted what it would need raises ValueError unless length is 0 (see ``reachable``)."""
+
+    def reachable(self, length: int) -> int:
+        """Return the greatest length up to this one to which layers that attend windows can be cut."""
+        while (back := min((layer.reachable(length) for layer in self.layers), default=length)) < length:
+            length = back
+        return length
+
+    def cut_windows(self, length: int) -> None:
+        """Cut the layers that attend windows. Raises ValueError: ``length`` is not reachable."""
+        if self.windows and self.reachable(length) < length:
+            raise ValueError(f"tokens before {length} are evicted from layers that attend a window")
+        for layer in self.layers:
+            layer.cut(length)
 
     @abstractmethod
     def make_room(self, n: int) -> None:

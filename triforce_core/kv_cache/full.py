@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -10,6 +10,7 @@ from torch import Tensor
 from ..errors import ContextTooLongError
 from ..kernels import KV_BITS, from_rows, row_bytes, to_rows, write_rows
 from .base import KVCache, LayerBuffers
+from .window import layers_of
 
 STEP = 1024  # slots: buffers grow by this, or by a sixteenth if that is more
 
@@ -23,12 +24,16 @@ class FullCache(KVCache):
     kind = "same"  # its numbers are in the type of products
 
     def __init__(self, num_layers: int, num_kv_heads: int, head_dim: int, *, max_tokens: int, dtype: torch.dtype,
-                 device: torch.device | str = "cpu", slots: int = STEP,
-                 layers: list[LayerBuffers] | None = None) -> None:
-        """max_tokens: the longest context; slots: initial size; layers: that large, where they are not ordinary ones.
+                 device: torch.device | str = "cpu", slots: int = STEP, windows: Sequence[int] = (),
+                 layers: Iterable[LayerBuffers] | None = None) -> None:
+        """max_tokens: the longest context; slots: initial size; windows: tokens that each layer attends, see
+        ``window.layers_of``; layers: those that attend all, that large, where they are not ordinary ones.
         Raises NotEnoughMemoryError."""
-        super().__init__(num_layers, num_kv_heads, head_dim, slots=min(slots, max_tokens), dtype=dtype, device=device,
-                         layers=layers)
+        at, slots = torch.device(device), min(slots, max_tokens)
+        layers = layers or (LayerBuffers(num_kv_heads, slots, head_dim, dtype, at)
+                            for _ in range(num_layers - sum(map(bool, windows))))
+        super().__init__(num_layers, num_kv_heads, head_dim, slots=slots, dtype=dtype, device=device,
+                         layers=layers_of(windows, layers, num_kv_heads, head_dim, dtype=dtype, device=at))
         self.max_tokens = max_tokens
         self._truncations: list[int] = []  # lengths, oldest first
 
@@ -63,10 +68,16 @@ class FullCache(KVCache):
 
     def truncate(self, length: int) -> None:
         assert 0 <= length <= self.length, (length, self.length)
+        self.cut_windows(length)
         if length < self.num_committed:
             self._truncations.append(length)
         self.length = length
         self.num_committed = self._filled = min(length, self.num_committed)
+
+    def keep_place(self) -> None:
+        """Be able to cut the context back to here from however far on."""
+        for layer in self.layers:
+            layer.mark(self.num_committed)
 
     @property
     def mark(self) -> int:
@@ -154,16 +165,17 @@ class RowsCache(FullCache):
     numbers: speculation gives the words that plain decoding over this same cache would."""
 
     def __init__(self, num_layers: int, num_kv_heads: int, head_dim: int, *, kind: str, max_tokens: int,
-                 dtype: torch.dtype, device: torch.device | str = "cpu", slots: int = STEP) -> None:
+                 dtype: torch.dtype, device: torch.device | str = "cpu", slots: int = STEP,
+                 windows: Sequence[int] = ()) -> None:
         """kind: "int8" or "int4". See FullCache. Raises NotEnoughMemoryError."""
         self.kind, self._bits = kind, KV_BITS[kind]
         at = torch.device(device)
         room: list[Tensor] | None = [] if at.type == "cuda" else None
         layers: list[LayerBuffers] = [
             RowsBuffers(num_kv_heads, min(slots, max_tokens), head_dim, self._bits, at, room)
-            for _ in range(num_layers)]
+            for _ in range(num_layers - sum(map(bool, windows)))]
         super().__init__(num_layers, num_kv_heads, head_dim, max_tokens=max_tokens, dtype=dtype, device=device,
-                         layers=layers)
+                         windows=windows, layers=layers)
 
     @property
     def nbytes(self) -> int:

@@ -410,23 +410,24 @@ class OffloadedCache(FullCache):
 
     def __init__(self, num_layers: int, num_kv_heads: int, head_dim: int, *, max_tokens: int, dtype: torch.dtype,
                  device: torch.device | str = "cpu", slots: int = STEP, resident_layers: int = 0,
-                 tail: int = TAIL) -> None:
-        """Takes the device's memory for RING_BUFFERS layers of the whole context beside the resident ones.
-        Raises NotEnoughMemoryError."""
-        assert 0 <= resident_layers < num_layers and tail >= 1
+                 tail: int = TAIL, windows: Sequence[int] = ()) -> None:
+        """Takes the device's memory for RING_BUFFERS layers of the whole context beside the resident ones, and beside
+        those that attend windows, which never stream. Raises NotEnoughMemoryError."""
+        whole = num_layers - sum(map(bool, windows))
+        assert 0 <= resident_layers < whole and tail >= 1
         device, slots = torch.device(device), min(slots, max_tokens)
         hosts = [HostLayer(num_kv_heads, slots, head_dim, dtype, for_gpu=device.type == "cuda")
-                 for _ in range(num_layers - resident_layers)]
+                 for _ in range(whole - resident_layers)]
         self._ring = Ring(hosts, num_kv_heads, slots, head_dim, dtype, device)
         tails = [LayerBuffers(num_kv_heads, tail, head_dim, dtype, device) for _ in hosts]
         self._streamed = [StreamedLayer(self._ring, index, *own)
                           for index, own in enumerate(zip(hosts, tails, strict=True))]
         waiting = iter(self._streamed)
         layers = [LayerBuffers(num_kv_heads, slots, head_dim, dtype, device)
-                  if (i + 1) * resident_layers // num_layers > i * resident_layers // num_layers else next(waiting)
-                  for i in range(num_layers)]
+                  if (i + 1) * resident_layers // whole > i * resident_layers // whole else next(waiting)
+                  for i in range(whole)]
         super().__init__(num_layers, num_kv_heads, head_dim, max_tokens=max_tokens, dtype=dtype, device=device,
-                         slots=slots, layers=layers)
+                         slots=slots, windows=windows, layers=layers)
 
     @property
     def resident_layers(self) -> int:
@@ -469,6 +470,8 @@ class OffloadedCache(FullCache):
         assert 0 <= self.num_committed == self._filled <= self.length <= self.slots == self._ring.slots
         shape = (self.num_kv_heads, self.slots, self.head_dim)
         for place in self.layers:
+            if place.window:
+                continue
             assert place.slots == self.slots
             if isinstance(place, StreamedLayer):
                 place.check(self.length, self.num_kv_heads, self.head_dim)

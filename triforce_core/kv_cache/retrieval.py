@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..kernels import heaviest
-from .base import ChunkIndex, KVCache
+from .base import ChunkIndex, KVCache, LayerBuffers
 from .full import FullCache
 from .streaming import turn
 
@@ -28,6 +28,12 @@ class FollowingCache(KVCache):
     @property
     def room(self) -> int:
         return self.full.max_tokens - self.length
+
+    def reachable(self, length: int) -> int:
+        """Layers that attend windows are the full cache's, which cuts them."""
+        return length
+
+    def cut_windows(self, length: int) -> None: ...
 
     @abstractmethod
     def sync(self) -> None:
@@ -47,7 +53,10 @@ class ChosenChunks:
     chunk_size: int
     recent: int
 
+    chosen: list[int]  # layers of which chunks are chosen; those that attend windows are all there
+
     def _set_sizes(self, full: FullCache, budget: int, chunk_size: int, recent: int) -> None:
+        self.chosen = [index for index, layer in enumerate(full.layers) if not layer.window]
         assert chunk_size >= 1 and recent >= 0
         assert budget >= recent + 2 * chunk_size, (budget, recent, chunk_size)
         self.full, self.budget, self.chunk_size, self.recent = full, budget, chunk_size, recent
@@ -89,15 +98,17 @@ class RetrievalCache(ChosenChunks, FollowingCache):
         they keep their own."""
         assert slack >= 1
         self._set_sizes(full, budget, chunk_size, recent)
+        layers = [whole if whole.window else LayerBuffers(full.num_kv_heads, budget + slack, full.head_dim, full.dtype,
+                                                          full.device) for whole in full.layers]
         super().__init__(full.num_layers, full.num_kv_heads, full.head_dim, slots=budget + slack, dtype=full.dtype,
-                         device=full.device)
+                         device=full.device, layers=layers)
         self.slack = slack
         self._frequencies = None if frequencies is None else frequencies.to(self.device).expand(full.num_layers, -1)
         self._selected = 0  # slots of selected chunks (chunk 0 included)
         self._tail_start = 0  # context position of the first token after them
         self._mark = full.mark
         self._behind = False  # what the full cache did since is counted, but not looked at yet
-        self.selection: Tensor | None = None  # int64 [layers, H, k] chunk numbers, or None: everything is held
+        self.selection: Tensor | None = None  # int64 [chosen, H, k] chunk numbers, or None: everything is held
         self._coming: list[Tensor] = []  # of a selection layer by layer: [H, k] each
         self.sync()
 
@@ -128,9 +139,9 @@ class RetrievalCache(ChosenChunks, FollowingCache):
         self._behind = True
 
     def select(self, mass: Tensor) -> None:
-        """Hold the chunks with the most ``mass`` [layers, H, chunks] (fewer chunks than there are: the rest count
-        nothing), chunk 0 and the newest tokens; be level with the full cache. Drops staged tokens."""
-        assert mass.shape[:2] == (self.num_layers, self.num_kv_heads), mass.shape
+        """Hold the chunks with the most ``mass`` [chosen layers, H, chunks] (fewer chunks than there are: the rest
+        count nothing), chunk 0 and the newest tokens; be level with the full cache. Drops staged tokens."""
+        assert mass.shape[:2] == (len(self.chosen), self.num_kv_heads), mass.shape
         self._choose(mass)
 
     @torch.inference_mode()
@@ -139,13 +150,13 @@ class RetrievalCache(ChosenChunks, FollowingCache):
         that layer at hand then: call it for every layer of the pass, in order. Before the last, nothing is held."""
         if self.full.num_committed <= self.budget:  # ``sync`` holds it all
             return
-        if layer == 0:
+        if layer == self.chosen[0]:
             self.truncate(0)
             self._mark, self._behind, self._coming = self.full.mark, False, []
         tail_start, wanted = self._division()
         self._coming.append(self._best(mass, wanted, tail_start))
-        self._take(layer, self._coming[layer], tail_start)
-        if layer == self.num_layers - 1:
+        self._take(layer, self._coming[-1], tail_start)
+        if layer == self.chosen[-1]:
             self._holds(torch.stack(self._coming), tail_start)
 
     @torch.inference_mode()
@@ -158,11 +169,11 @@ class RetrievalCache(ChosenChunks, FollowingCache):
         tail_start, wanted = self._division()
         if mass is None:  # nothing known yet: a plain recent window
             tail_start -= wanted * self.chunk_size
-            chunks = torch.zeros(self.num_layers, self.num_kv_heads, 1, dtype=torch.int64, device=self.device)
+            chunks = torch.zeros(len(self.chosen), self.num_kv_heads, 1, dtype=torch.int64, device=self.device)
         else:
             chunks = self._best(mass, wanted, tail_start)
-        for layer in range(self.num_layers):
-            self._take(layer, chunks[layer], tail_start)
+        for layer, own in zip(self.chosen, chunks, strict=True):
+            self._take(layer, own, tail_start)
         self._holds(chunks, tail_start)
 
     def _best(self, mass: Tensor, wanted: int, tail_start: int) -> Tensor:
@@ -251,13 +262,13 @@ class CrossModelCache(RetrievalCache):
 
     @torch.inference_mode()
     def choose(self, mass: Tensor) -> None:
-        """Hold the chunks with the most ``mass`` [layers, H, chunks] in the place of as many that were ``marked``.
+        """Hold the chunks with the most ``mass`` [chosen layers, H, chunks] in the place of as many ``marked`` ones.
 
         The newest tokens, and staged ones behind them, stay where they are: this may run while a draft is verified."""
         assert self.marked
         self.selection = self._best(mass, self._selected // self.chunk_size - 1, self._tail_start)
-        for layer in range(self.num_layers):
-            self._take_chunks(layer, self.selection[layer], self._tail_start)
+        for layer, own in zip(self.chosen, self.selection, strict=True):
+            self._take_chunks(layer, own, self._tail_start)
 
     @torch.inference_mode()
     def commit(self) -> None:

@@ -110,7 +110,7 @@ def _check_tensor(entry: dict[str, Any], name: str, tokens: int, first: int, siz
     shape: Any = entry.get("shape")
     crc = entry.get("crc32")
     _require(isinstance(dtype, str) and dtype in _ITEM_BYTES, f"dtype of {name}")
-    _require(_list_of(shape, int) and len(shape) == 3 and all(map(_count, shape)) and shape[1] == tokens,
+    _require(_list_of(shape, int) and len(shape) == 3 and all(map(_count, shape)) and shape[1] <= tokens,
              f"shape of {name}")
     _require(max(shape) <= size and _count(entry.get("bytes"))
              and entry["bytes"] == math.prod(shape) * _ITEM_BYTES[dtype], f"bytes of {name}")

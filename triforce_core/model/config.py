@@ -42,7 +42,7 @@ class ModelConfig:
     qk_norm: Literal["", "head", "whole"]
     max_context: int  # tokens that the checkpoint was trained (or extended) for
     rope: RopeConfig = field(default_factory=RopeConfig)
-    sliding_window: int | None = None  # attention reaches no further: longer contexts are refused
+    windows: tuple[int, ...] = ()  # tokens that attention reaches back in each layer, 0: all; (): all in all
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
     norms: Literal["before", "after", "around"] = "before"
@@ -72,9 +72,14 @@ class ModelConfig:
         """Count the weights that a pass of one row multiplies: the embedding table's only if it is the head too."""
         return self.num_parameters - (0 if self.tied_embeddings else self.vocab_size * self.hidden_size)
 
+    @property
+    def whole_layers(self) -> int:
+        """Count the layers that attend all tokens."""
+        return self.num_layers - sum(map(bool, self.windows))
+
     def kv_bytes_per_token(self, dtype_bytes: int) -> int:
         """Return the bytes of keys and values that one token of context costs."""
-        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * dtype_bytes
+        return 2 * self.whole_layers * self.num_kv_heads * self.head_dim * dtype_bytes
 
     def prefill_flops(self, tokens: int, reach: int | None = None) -> float:
         """Count operations of reading ``tokens``: products with every weight but the head, causal attention. Of the
@@ -83,14 +88,11 @@ class ModelConfig:
         queries = self.hidden_size * self.num_heads * self.head_dim
         layer = keys_values + 2 * queries + 3 * self.hidden_size * self.intermediate_size
         products = 2 * tokens * ((self.num_layers - 1) * layer + keys_values + queries)
-        near = tokens if reach is None else min(tokens, reach)
-        attended = near**2 / 2 + (tokens - near) * near
-        return products + (self.num_layers - 1) * 4 * attended * self.num_heads * self.head_dim
-
-    @property
-    def longest_context(self) -> int:
-        """Return the tokens up to which attention is what the model was trained with: a sliding window would differ."""
-        return min(self.max_context, self.sliding_window or self.max_context)
+        attended = 0.0
+        for window in (self.windows or (0,) * self.num_layers)[:-1]:
+            near = min(tokens, reach or tokens, window or tokens)
+            attended += near**2 / 2 + (tokens - near) * near
+        return products + 4 * attended * self.num_heads * self.head_dim
 
 
 def read_config(folder: Path) -> ModelConfig:
@@ -128,7 +130,7 @@ def parse_config(raw: Mapping[str, Any]) -> ModelConfig:
     if head_dim % 2:
         raise ModelError(f"config.json: head_dim is {head_dim}", allowed="an even number")
     max_context = _size(raw, "max_position_embeddings")
-    rope = read_rope(raw, head_dim, max_context)
+    rope = read_rope(_rope_of(raw, "full_attention") if family.window_rope else raw, head_dim, max_context)
     config = ModelConfig(
         architecture=architecture,
         vocab_size=_size(raw, "vocab_size"),
@@ -144,26 +146,44 @@ def parse_config(raw: Mapping[str, Any]) -> ModelConfig:
         qk_norm=family.qk_norm,
         max_context=max(max_context, rope.extended_context),
         rope=rope,
-        sliding_window=_sliding_window(raw, family, max_context),
+        windows=_windows(raw, family, max_context),
         bos_token_id=raw.get("bos_token_id") if isinstance(raw.get("bos_token_id"), int) else None,
         eos_token_ids=_token_ids(raw.get("eos_token_id")),
         norms=family.norms, norm_offset=family.norm_offset, fused=family.fused, activation=family.activation,
     )
-    return _with_ropes(_with_multipliers(config, raw), raw)
+    if config.windows and family.window_rope:
+        near = read_rope(_rope_of(raw, "sliding_attention"), head_dim, max_context)
+        config = replace(config, other_ropes=(near,), rope_of=tuple(int(window > 0) for window in config.windows))
+    return _with_turns(_with_multipliers(config, raw, family), raw)
 
 
-def _with_multipliers(config: ModelConfig, raw: Mapping[str, Any]) -> ModelConfig:
-    """Granite's four. What each block adds to the stream comes m times there; here the stream is 1 / m of that, which
-    norms do not see but for their eps."""
+def _rope_of(raw: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """Return the same, with the rope of one kind of layers. Where config.json does not tell them apart, windows turn by
+    a plain one."""
+    given, near = raw.get("rope_parameters"), kind == "sliding_attention"
+    theta = {"rope_theta": raw.get("rope_local_base_freq", raw.get("rope_theta"))} if near else {}
+    if isinstance(given, Mapping) and given and given.keys() <= {"full_attention", "sliding_attention"}:
+        return {**raw, **theta, "rope_parameters": given.get(kind), "rope_scaling": None}
+    return {**raw, **theta, "rope_parameters": None, "rope_scaling": None} if near else raw
+
+
+def _with_multipliers(config: ModelConfig, raw: Mapping[str, Any], family: Family) -> ModelConfig:
+    """Granite's four, and Gemma's two. What each block adds to the stream comes m times in Granite; here the stream is
+    1 / m of that, which norms do not see but for their eps."""
     residual = _number(raw, "residual_multiplier", 1.0)
-    scores = _number(raw, "attention_multiplier", config.head_dim**-0.5) * config.head_dim**0.5
-    return replace(config, embedding_scale=_number(raw, "embedding_multiplier", 1.0) / residual,
+    scores = 1.0
+    if "attention_multiplier" in raw:
+        scores = _number(raw, "attention_multiplier", 1.0) * config.head_dim**0.5
+    elif "query_pre_attn_scalar" in raw:
+        scores = (config.head_dim / _number(raw, "query_pre_attn_scalar", 1.0)) ** 0.5
+    usual = config.hidden_size**0.5 if family.scaled_embedding else 1.0
+    return replace(config, embedding_scale=_number(raw, "embedding_multiplier", usual) / residual,
                    rms_norm_eps=config.rms_norm_eps / residual**2, logit_scale=1 / _number(raw, "logits_scaling", 1.0),
-                   score_scale=scores if "attention_multiplier" in raw else 1.0)
+                   score_scale=scores)
 
 
-def _with_ropes(config: ModelConfig, raw: Mapping[str, Any]) -> ModelConfig:
-    """With the layers that turn by no rope, or another one."""
+def _with_turns(config: ModelConfig, raw: Mapping[str, Any]) -> ModelConfig:
+    """With the layers that turn by no rope."""
     interval, turns = raw.get("no_rope_layer_interval"), raw.get("no_rope_layers")
     if turns is None and interval:
         turns = [(layer + 1) % _size(raw, "no_rope_layer_interval") for layer in range(config.num_layers)]
@@ -212,17 +232,25 @@ def _refuse_unsupported(raw: Mapping[str, Any], architecture: str) -> None:
         raise UnsupportedModelError(f"This {architecture} uses {' and '.join(refused)}, which is not supported")
 
 
-def _sliding_window(raw: Mapping[str, Any], family: Family, max_context: int) -> int | None:
-    """Return the reach of attention in the layers that have one, or None."""
-    window = raw.get("sliding_window")
+def _windows(raw: Mapping[str, Any], family: Family, max_context: int) -> tuple[int, ...]:
+    """Return the reach of attention in each layer, 0 for all; () where none has one."""
+    window, layers = raw.get("sliding_window"), _size(raw, "num_hidden_layers")
     if family.window == "" or window is None or (family.window == "asked" and not raw.get("use_sliding_window")):
-        return None
+        return ()
     if not isinstance(window, int) or window < 1:
         raise ModelError(f"config.json: sliding_window is {window!r}", allowed="a whole number or null")
     kinds = raw.get("layer_types")
-    if isinstance(kinds, list) and kinds and all(kind == "full_attention" for kind in kinds):
-        return None
-    return window if window < max_context else None
+    if not isinstance(kinds, list):
+        each = raw.get("sliding_window_pattern") or family.window
+        first = _size(raw, "max_window_layers") if family.window == "asked" else 0
+        kinds = ["sliding_attention" if layer >= first and not (isinstance(each, int) and (layer + 1) % each == 0)
+                 else "full_attention" for layer in range(layers)]
+    if len(kinds) != layers or set(kinds) - {"sliding_attention", "full_attention"}:
+        raise UnsupportedModelError(f"config.json: layer_types are {str(kinds)[:60]}, which is not supported",
+                                    allowed="full_attention and sliding_attention, one for each layer")
+    ends = window < max_context or family.window_rope
+    found = tuple(window if kind == "sliding_attention" and ends else 0 for kind in kinds)
+    return found if any(found) else ()
 
 
 def _size(raw: Mapping[str, Any], name: str, default: int | None = None) -> int:

@@ -23,7 +23,7 @@ class Family:
     the "whole" width. norms: "before" attention and MLP, "after" them, or "around". norm_offset: what a folder's norms
     lack to one. fused: one matrix holds q, k and v, and one gate and up. activation: of the gate.
     window: which layers attend a window where there is one: "" none, "all", "asked" those that config.json names, or
-    all but each so-manieth. window_rope: those have a rope of their own."""
+    all but each so-manieth. window_rope: those have a rope of their own. scaled_embedding: by sqrt(hidden_size)."""
 
     gguf: tuple[str, ...]
     paired: bool = False
@@ -36,9 +36,10 @@ class Family:
     activation: Literal["silu", "gelu"] = "silu"
     window: Literal["", "all", "asked"] | int = ""
     window_rope: bool = False
+    scaled_embedding: bool = False
 
 
-_QWEN = {"max_position_embeddings": 32768}
+_QWEN = {"max_position_embeddings": 32768, "max_window_layers": 28}
 FAMILIES: Mapping[str, Family] = {
     "LlamaForCausalLM": Family(("llama",), paired=True, defaults={"max_position_embeddings": 2048}),
     "MistralForCausalLM": Family(("llama", "mistral"), paired=True, defaults={"max_position_embeddings": 131072},
@@ -53,21 +54,27 @@ FAMILIES: Mapping[str, Family] = {
         "max_position_embeddings": 2048, "attention_multiplier": 1.0}),
     "Olmo2ForCausalLM": Family(("olmo2",), qk_norm="whole", norms="after", defaults={
         "max_position_embeddings": 2048, "rms_norm_eps": 1e-5}),
-    "Olmo3ForCausalLM": Family((), qk_norm="whole", norms="after", window=4, window_rope=True, defaults={
+    "Olmo3ForCausalLM": Family(("olmo2",), qk_norm="whole", norms="after", window=4, window_rope=True, defaults={
         "max_position_embeddings": 2048, "rms_norm_eps": 1e-5, "rope_theta": 5e5, "sliding_window": 4096}),
+    "Gemma3ForCausalLM": Family(("gemma3",), qk_norm="head", norms="around", norm_offset=1.0, activation="gelu",
+                                window=6, window_rope=True, scaled_embedding=True, defaults={
+        "vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+        "max_position_embeddings": 131072, "rope_theta": 1e6, "rope_local_base_freq": 1e4, "sliding_window": 4096,
+        "tie_word_embeddings": True, "query_pre_attn_scalar": 256}),
     "Phi3ForCausalLM": Family(("phi3",), fused=True, window="all", defaults={
         "max_position_embeddings": 4096, "original_max_position_embeddings": 4096, "rms_norm_eps": 1e-5}),
 }
 # Models that see pictures too: the text's decoder. "": as its text_config says.
 SEEING = {"Qwen2VLForConditionalGeneration": "Qwen2ForCausalLM",
           "Qwen2_5_VLForConditionalGeneration": "Qwen2ForCausalLM",
-          "Qwen3VLForConditionalGeneration": "Qwen3ForCausalLM", "Mistral3ForConditionalGeneration": ""}
+          "Qwen3VLForConditionalGeneration": "Qwen3ForCausalLM", "Gemma3ForConditionalGeneration": "Gemma3ForCausalLM",
+          "Mistral3ForConditionalGeneration": ""}
 _BY_MODEL_TYPE = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM",
                   "qwen3": "Qwen3ForCausalLM", "ministral3": "Ministral3ForCausalLM", "smollm3": "SmolLM3ForCausalLM",
                   "granite": "GraniteForCausalLM", "olmo2": "Olmo2ForCausalLM", "olmo3": "Olmo3ForCausalLM",
-                  "phi3": "Phi3ForCausalLM"}
+                  "phi3": "Phi3ForCausalLM", "gemma3_text": "Gemma3ForCausalLM", "gemma3": "Gemma3ForCausalLM"}
 BY_GGUF = {name: architecture for architecture, family in FAMILIES.items() for name in family.gguf}
-BY_GGUF["llama"] = "LlamaForCausalLM"
+BY_GGUF |= {"llama": "LlamaForCausalLM", "olmo2": "Olmo2ForCausalLM"}  # with a window the other one
 
 
 def architecture_of(raw: Mapping[str, Any]) -> str:

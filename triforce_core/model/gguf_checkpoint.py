@@ -37,7 +37,7 @@ _SWITCHES = {"expert_count": "", "logit_scale": "logits_scaling", "embedding_sca
              "residual_scale": "residual_multiplier", "attention.scale": "attention_multiplier",
              "attn_logit_softcapping": "", "final_logit_softcapping": "", "attention.clamp_kqv": "",
              "attention.max_alibi_bias": ""}
-_NO_ROPE_EACH = 4  # SmolLM3: llama.cpp knows it by the architecture
+_GEMMA_27B = 62  # layers: of its sizes the one that divides attention's scores by another number
 ROPE_DIVISORS = "rope_freqs.weight"  # how llama.cpp stores Llama 3.1's rope: one divisor for each frequency
 
 
@@ -68,6 +68,10 @@ def gguf_config(file: GGUFFile) -> ModelConfig:
     raw |= _window(file, name)
     raw["head_dim"] = _head_dim(file, name, raw["hidden_size"] // heads)
     raw["rope_parameters"] = _rope(file, name, raw["head_dim"])
+    if name == "gemma3" and raw["num_hidden_layers"] == _GEMMA_27B:
+        raw["query_pre_attn_scalar"] = raw["hidden_size"] // heads
+    elif name == "gemma3":
+        raw["query_pre_attn_scalar"] = raw["head_dim"]
     config = parse_config(raw)
     config = replace(config, norm_offset=0.0, qkv_bias="blk.0.attn_q.bias" in file.tensors)
     return replace(config, rope=_with_divisors(file, config.rope, config.head_dim))
@@ -89,9 +93,15 @@ def _window(file: GGUFFile, name: str) -> dict[str, Any]:
     window, architecture = file.get(f"{name}.attention.sliding_window", int, 0), BY_GGUF[name]
     if not window or FAMILIES[architecture].window == "asked":
         return {}
-    return {"sliding_window": window, "architectures": [{"LlamaForCausalLM": "MistralForCausalLM",
-                                                         "Olmo2ForCausalLM": "Olmo3ForCausalLM"}.get(
-                                                             architecture, architecture)]}
+    found: dict[str, Any] = {"sliding_window": window, "architectures": [
+        {"LlamaForCausalLM": "MistralForCausalLM", "Olmo2ForCausalLM": "Olmo3ForCausalLM"}.get(
+            architecture, architecture)]}
+    near = file.get(f"{name}.rope.freq_base_swa", float, 0.0)
+    pattern = file.metadata.get(f"{name}.attention.sliding_window_pattern")
+    if isinstance(pattern, list):
+        found["layer_types"] = ["sliding_attention" if one else "full_attention" for one in pattern]
+    return found | ({"rope_local_base_freq": near} if near else {}) | (
+        {"sliding_window_pattern": pattern} if isinstance(pattern, int) else {})
 
 
 def _whole(file: GGUFFile, key: str, default: int | None = None) -> int:

@@ -63,7 +63,7 @@ def grown_config(small: ModelConfig, shape: Shape, max_context: int | None = Non
     plain = plain and small.rope.share == small.embedding_scale == small.logit_scale == small.score_scale == 1
     obstacles = {"parts that a Llama lacks": not plain, "biases on q, k, v": small.qkv_bias,
                  "norms on queries and keys": bool(small.qk_norm),
-                 "a sliding window": small.sliding_window is not None, "YaRN": small.rope.kind == "yarn"}
+                 "a sliding window": bool(small.windows), "YaRN": small.rope.kind == "yarn"}
     refused = [name for name, present in obstacles.items() if present]
     if refused:
         raise UnsupportedModelError(f"A model with {' and '.join(refused)} cannot be grown exactly")

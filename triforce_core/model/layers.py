@@ -42,6 +42,7 @@ class Layer:
     mlp_norm: Tensor | None = None
     rope: int = 0
     query_rope: int = 0
+    window: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,8 @@ class WeightLoader:
             down=self._linear([f"{mlp}.down_proj"], [d], c.intermediate_size),
             attention_norm=self._norm(f"{at}.post_attention_layernorm.weight", d) if after else None,
             mlp_norm=self._norm(f"{at}.post_feedforward_layernorm.weight", d) if after else None,
-            rope=rope, query_rope=1 + len(c.other_ropes) if c.rope.temperature and not rope else rope)
+            rope=rope, query_rope=1 + len(c.other_ropes) if c.rope.temperature and not rope else rope,
+            window=c.windows[index] if c.windows else 0)
 
     @property
     def _mlp_norm(self) -> str:

@@ -70,6 +70,12 @@ class Llama:
         return self.weights.layers
 
     @property
+    def turns_near(self) -> bool:
+        """Return whether a longrope turns by the factors of short contexts."""
+        rope = self.config.rope
+        return rope.kind == "longrope" and not rope.near_divisors
+
+    @property
     def frequencies(self) -> Tensor:
         """Return radians per position by which each layer's keys turn, fp32 [layers, D / 2]."""
         return self.rope.frequencies[[layer.rope for layer in self.layers]]
@@ -103,7 +109,8 @@ class Llama:
 
     def _with(self, weights: DecoderWeights) -> Llama:
         twin = copy(self)
-        twin.config = replace(self.config, num_layers=len(weights.layers))
+        windows = tuple(layer.window for layer in weights.layers) if self.config.windows else ()
+        twin.config = replace(self.config, num_layers=len(weights.layers), windows=windows)
         twin._compute_with(weights)
         return twin
 
@@ -119,6 +126,7 @@ class Llama:
         """
         n = token_ids.shape[0]
         assert token_ids.dim() == 1 and 0 <= logits_rows <= n, (token_ids.shape, logits_rows)
+        assert cache.windows == self.config.windows, "the cache is for another model"
         positions = cache.positions(n, depths)
         cache.begin(n, staged_mask)
         token_ids = sent(token_ids, self.device)
@@ -151,7 +159,7 @@ class Llama:
     @property
     def runs_on_device(self) -> bool:
         """Return whether a pass needs nothing from the host: see ``forward_on_device``."""
-        return self.config.head_dim in self.kernels.device_lengths
+        return self.config.head_dim in self.kernels.device_lengths and not self.config.windows
 
     @property
     def faster_sampling(self) -> Kernels | None:
@@ -298,8 +306,9 @@ class Llama:
             assert ops.indexed_attention is not None
             return ops.indexed_attention(q, view.keys, view.values, view.length, at.chunks, at.bounds, at.size,
                                          view.staged_mask), None
+        watched = observer if observer is not None and not view.window else None  # a window has nothing to choose
         return ops.attention(q, view.keys, view.values, view.length, view.staged_mask,
-                             observer.mass_rows if observer else 0, observer.chunk_size if observer else 1)
+                             watched.mass_rows if watched else 0, watched.chunk_size if watched else 1)
 
     def _unpacked(self, view: KVView) -> KVView:
         """With the numbers that its rows stand for."""

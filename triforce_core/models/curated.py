@@ -153,11 +153,11 @@ class _Judge:
         forms = {"same": whole} | {kind: rounded(whole, kind, self._dtype, self._device) for kind in WEIGHT_KINDS}
         found = [self._in_form(entry, kind, weights, draft) for kind, weights in forms.items()
                  if weights is whole or weights.nbytes < whole.nbytes]
-        least = min(_USABLE_TOKENS, entry.shape.longest_context)
+        least = min(_USABLE_TOKENS, entry.shape.max_context)
         usable = [form for form in found if form.plan and form.plan.context >= least and form.rate >= USABLE_RATE]
         best = usable[0] if usable else max(reversed(found), key=lambda form: form.plan.context if form.plan else 0)
         return CuratedModel(
-            entry.name, entry.repo, entry.licence, entry.gated, "", entry.parameters, entry.shape.longest_context,
+            entry.name, entry.repo, entry.licence, entry.gated, "", entry.parameters, entry.shape.max_context,
             entry.good_at, tuple((precision, nbytes) for precision, (_, nbytes) in entry.downloads.items()),
             entry.drafts_only, entry.drafter, drafter.name if drafter else "", drafter.nbytes if drafter else 0,
             plan=best.plan, problem=best.problem, tokens_per_second=best.rate, rate_tokens=best.tokens,
@@ -166,7 +166,7 @@ class _Judge:
 
     def _in_form(self, entry: Entry, kind: str, weights: Weights, draft: Weights | None) -> _Form:
         try:
-            wish = make_wish(weights, draft, max_context=entry.shape.longest_context, config=self._config,
+            wish = make_wish(weights, draft, max_context=entry.shape.max_context, config=self._config,
                              device=self._device, dtype=self._dtype)
             planner = Planner(wish, modes(self._config, self._device.type == "cuda"), self._device,
                               limit_bytes(self._config), ALONE, self._why)
@@ -191,7 +191,7 @@ def class_fit(entry: Entry, drafter: Entry | None, machine: Machine) -> ClassFit
 
 def _class_fit(entry: Entry, kind: str, weights: Weights, draft: Weights | None, machine: Machine) -> ClassFit:
     allowed: tuple[Mode, ...] = ("on-chip", "offload") if machine.gpu else ("cpu",)
-    wish = Wish(weights, entry.shape.longest_context, draft, budget=4096 if machine.gpu else 768,
+    wish = Wish(weights, entry.shape.max_context, draft, budget=4096 if machine.gpu else 768,
                 in_place=bool(machine.gpu), draft_slots=512, prefill_chunk=2048 if machine.gpu else 512)
     room = Room(machine.host, machine.gpu)
     try:

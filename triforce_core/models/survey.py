@@ -214,13 +214,13 @@ class Survey:
         best = min(fitting, key=lambda choice: (choice.model != own.model, choice.parameters), default=None)
         draft = best.model if best else "none"
         found = replace(found, architecture=one.shape.architecture, parameters=one.shape.num_parameters,
-                        max_context=one.shape.longest_context, drafts=choices, draft=draft)
+                        max_context=one.shape.max_context, drafts=choices, draft=draft)
         found = replace(found, fits=self._fits(found, rate))
         # The built-in pair is small as it is, and its few weights lose too much in four bits.
         own_fits = [fit for fit in found.fits if fit.weights != "int4"] if own.source == "built-in" else found.fits
         found = replace(found, fits=tuple(own_fits), best=best_of(own_fits))
         wanted = self.config.max_context
-        context = wanted if wanted == "auto" else min(wanted, one.shape.longest_context)
+        context = wanted if wanted == "auto" else min(wanted, one.shape.max_context)
         try:
             info = self._plan(found, context)
             return replace(found, info=info, longest=self._longest(found))
