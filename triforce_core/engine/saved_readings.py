@@ -86,6 +86,7 @@ class SavedReading:
         try:
             for fraction in self._store.save_steps(
                     self.key(tokens), layers, read_seconds=seconds, title=self._title, unfinished=unfinished,
+                    tokens=tokens,
                     prefixes=self._prefixes[: tokens // self._chunk]):
                 if cancelled():
                     return ""

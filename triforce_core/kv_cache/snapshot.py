@@ -232,14 +232,17 @@ class SnapshotStore:
     # -- save
 
     def save_steps(self, key: SnapshotKey, layers: Sequence[tuple[Tensor, Tensor]], *, read_seconds: float,
-                   title: str = "", prefixes: Sequence[str] = (), unfinished: bool = False) -> Iterator[float]:
+                   title: str = "", prefixes: Sequence[str] = (), unfinished: bool = False, tokens: int | None = None
+                   ) -> Iterator[float]:
         """Write every layer's keys and values [H, n, D], in steps that yield the fraction done; dropping the iterator
         abandons the file. prefixes: ``prefix_digests`` of the tokens, so that documents that begin alike find them.
-        unfinished: the tokens are but a beginning, of use until more of them is saved. Raises NotEnoughDiskError; then
-        nothing changed on disk but that older readings may have been evicted."""
+        tokens: how many they are, where no layer holds all of them. unfinished: the tokens are but a beginning, of use
+        until more of them is saved. Raises NotEnoughDiskError; then nothing changed on disk but that older readings may
+        have been evicted."""
         tensors = dict(zip(snapshot_header.tensor_names(len(layers)), itertools.chain(*layers), strict=True))
+        most = max((keys.shape[1] for keys, _ in layers), default=0)
         header: dict[str, Any] = {"format": FORMAT, "key": _plain(key), "title": title, "layers": len(layers),
-                                  "tokens": layers[0][0].shape[1] if layers else 0, "read_seconds": read_seconds,
+                                  "tokens": most if tokens is None else tokens, "read_seconds": read_seconds,
                                   "prefixes": list(prefixes), "unfinished": unfinished,
                                   "tensors": snapshot_header.plan(tensors)}
         size = snapshot_header.place(header)
