@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from safetensors.torch import load_file
 from training.gguf_export import add_sentencepiece, add_weight, finish, in_their_order, writer
 from triforce_core.gguf.types import BY_NUMBER
 from triforce_core.model.families import FAMILIES
+from triforce_core.model.gguf_checkpoint import stored_name
 
 KINDS = [kind.name for kind in BY_NUMBER.values()]
 # Bytes of a block that hold an fp16 scale; the package cannot quantise to these, so their blocks are made up.
@@ -58,6 +60,10 @@ def add_family(out: GGUFWriter, raw: dict[str, Any]) -> None:
                       ("residual_multiplier", out.add_residual_scale), ("logits_scaling", out.add_logit_scale)):
         if name in raw:
             add(raw[name])
+    if "num_local_experts" in raw:
+        out.add_expert_count(raw["num_local_experts"])
+        out.add_expert_used_count(raw["num_experts_per_tok"])
+        out.add_expert_feed_forward_length(raw["moe_intermediate_size"])
     rope = raw.get("rope_parameters") or {}
     if "sliding_attention" in rope:
         out.add_sliding_window(raw["sliding_window"])
@@ -88,6 +94,7 @@ def add_family(out: GGUFWriter, raw: dict[str, Any]) -> None:
 
 def add_tensors(out: GGUFWriter, raw: dict[str, Any], folder: Path, kind: str) -> None:
     width = next(item.weights for item in BY_NUMBER.values() if item.name == kind)
+    stacked: dict[str, dict[int, np.ndarray]] = {}
     for name, tensor in load_file(str(folder / "model.safetensors")).items():
         values = in_their_order(raw, name, tensor).float().numpy()
         if name.endswith("norm.weight"):
@@ -95,4 +102,11 @@ def add_tensors(out: GGUFWriter, raw: dict[str, Any], folder: Path, kind: str) -
         fits = tensor.dim() == 2 and tensor.shape[1] % width == 0 and kind != "F32"
         if fits and kind != "F16":
             values = in_kind(values, kind)
+        expert = re.search(r"\.experts\.(\d+)\.", name)
+        if expert is not None:
+            stacked.setdefault(stored_name(name), {})[int(expert[1])] = values
+            if len(stacked[stored_name(name)]) == raw["num_local_experts"]:
+                whole = np.stack([one for _, one in sorted(stacked[stored_name(name)].items())])
+                out.add_tensor(stored_name(name), whole, raw_dtype=GGMLQuantizationType[kind] if fits else None)
+            continue
         add_weight(out, name, values, kind if fits else "F32", FAMILIES[raw["architectures"][0]].norms)

@@ -88,13 +88,16 @@ def test_weights_kept_in_few_bits_stand_for_their_numbers(name: str, kind: str, 
     wide = {"hidden_size": 128, "intermediate_size": 256, "head_dim": 32}
     if name == "phi4-mini":
         wide["rope_parameters"] = {**more["rope_parameters"], "partial_rotary_factor": 12 / 32}
+    if name == "qwen3-moe":
+        wide["moe_intermediate_size"] = 64
     write_checkpoint(config(**{**SMALL, **more, **wide}), tmp_path)
     path = write_gguf(tmp_path, tmp_path / "model.gguf", kind)
     shape = read_config(path)
     kept = Llama(shape, open_weights(path, shape, torch.bfloat16, keeps_groups=True), dtype=torch.bfloat16)
     assert kept.in_groups
     expected = logits(load_model(path))
-    assert (logits(kept) - expected).abs().max() < 0.05 * expected.abs().max()
+    near = (logits(kept) - expected).abs().amax(1) < 0.05 * expected.abs().max()
+    assert near.all() or (shape.experts and near.float().mean() > 0.8)  # rounding may choose another expert
 
 
 def logits(model: Llama) -> torch.Tensor:
@@ -122,11 +125,13 @@ def test_names_are_those_of_the_gguf_package(architecture: str) -> None:
 
 
 def names_of(family: families.Family) -> list[str]:
-    names = ["self_attn.o_proj", "mlp.down_proj"]
+    names = ["self_attn.o_proj", "mlp.gate" if family.mixes else "mlp.down_proj"]
     names += ["input_layernorm"] if family.norms != "after" else []
     names += ["post_attention_layernorm"]
     names += ["post_feedforward_layernorm"] if family.norms != "before" else []
     names += ["pre_feedforward_layernorm"] if family.norms == "around" else []
     names += ["self_attn.q_norm", "self_attn.k_norm"] if family.qk_norm else []
+    if family.mixes:
+        return [*names, "mlp.experts.gate_proj", "mlp.experts.up_proj", "mlp.experts.down_proj"]
     return names + (["self_attn.qkv_proj", "mlp.gate_up_proj"] if family.fused else [
         f"self_attn.{name}_proj" for name in "qkv"] + ["mlp.gate_proj", "mlp.up_proj"])

@@ -22,6 +22,7 @@ from transformers import (
     PretrainedConfig,
     Qwen2Config,
     Qwen3Config,
+    Qwen3MoeConfig,
     SmolLM3Config,
 )
 
@@ -69,6 +70,8 @@ FAMILIES: dict[str, tuple[type[PretrainedConfig], dict[str, Any]]] = {
         "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}, "full_attention": YARN}}),
     "gemma3": (Gemma3TextConfig, {"num_hidden_layers": 6, "head_dim": 16, "sliding_window": 24,
                                   "query_pre_attn_scalar": 16}),
+    "qwen3-moe": (Qwen3MoeConfig, {"head_dim": 16, "num_experts": 6, "num_experts_per_tok": 2,
+                                   "moe_intermediate_size": 32, "norm_topk_prob": True}),
     "phi3": (Phi3Config, {"sliding_window": None}),
     "phi4-mini": (Phi3Config, {"hidden_size": 64, "sliding_window": None, "original_max_position_embeddings": 32,
                                "rope_parameters": LONGROPE}),
@@ -76,6 +79,8 @@ FAMILIES: dict[str, tuple[type[PretrainedConfig], dict[str, Any]]] = {
         **YARN, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.4}}),
 }
 CONFIGS |= {name: kind(**{**SMALL, **more}) for name, (kind, more) in FAMILIES.items()}
+CONFIGS["qwen3-moe-raw"] = Qwen3MoeConfig(**SMALL, num_experts=4, num_experts_per_tok=3, moe_intermediate_size=32,
+                                          norm_topk_prob=False)
 CONFIGS["gemma3-27b"] = Gemma3TextConfig(**SMALL, head_dim=16, query_pre_attn_scalar=24, sliding_window=24)
 
 

@@ -48,6 +48,8 @@ class Shape(Protocol):
     @property
     def num_parameters(self) -> int: ...
     @property
+    def idle_weights(self) -> int: ...
+    @property
     def windows(self) -> tuple[int, ...]: ...
     @property
     def whole_layers(self) -> int: ...
@@ -99,7 +101,8 @@ class Weights:
         """Return the bytes that a pass of one row reads: all but the embedding table, unless it is the head too."""
         head = self.shape.vocab_size * self.shape.hidden_size
         plain = 1 if self.int8 and (self.in_panels or self.keeps_int8) else self.dtype_bytes
-        return int(self.matrices * (self.few_bits or plain) + head * (self.few_bits_head or plain))
+        matrices = self.matrices - self.shape.idle_weights
+        return int(matrices * (self.few_bits or plain) + head * (self.few_bits_head or plain))
 
     @property
     def kv_per_token(self) -> int:

@@ -8,6 +8,7 @@ Layout: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 from __future__ import annotations
 
 import hashlib
+import math
 import mmap
 import re
 import struct
@@ -108,7 +109,7 @@ class GGUFFile:
         sizes: dict[str, int] = {}
         for tensor in self.tensors.values():
             if len(tensor.shape) > 1:
-                sizes[tensor.kind.name] = sizes.get(tensor.kind.name, 0) + tensor.shape[0] * tensor.shape[1]
+                sizes[tensor.kind.name] = sizes.get(tensor.kind.name, 0) + math.prod(tensor.shape)
         return sorted(sizes, key=lambda name: -sizes[name])
 
 

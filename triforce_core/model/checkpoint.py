@@ -198,12 +198,21 @@ def _forms(config: ModelConfig,
     """Return the products of all layers, and the form of the head."""
     shapes, products = _layer_shapes(config), []
     for layer in range(config.num_layers):
-        for names in _FUSED if config.fused else _PRODUCTS:
+        for names, times in _products(config):
             sizes = [shapes[name.rpartition(".")[2]] for name in names]
             forms = [form_of(f"model.layers.{layer}.{name}", size) for name, size in zip(names, sizes, strict=True)]
-            products.append((sum(map(prod, sizes)), forms))
+            products.append((times * sum(map(prod, sizes)), forms))
     head = "model.embed_tokens" if config.tied_embeddings else "lm_head"
     return products, form_of(head, (config.vocab_size, config.hidden_size))
+
+
+def _products(config: ModelConfig) -> list[tuple[tuple[str, ...], int]]:
+    """Return a layer's products, and how many there are of each: of experts, the first stands for all."""
+    e, own = config.experts, _FUSED if config.fused else _PRODUCTS
+    if e is None:
+        return [(names, 1) for names in own]
+    return [(tuple(name.replace("mlp.", "mlp.experts.0.") for name in names), e.count if "mlp" in names[0] else 1)
+            for names in own]
 
 
 def _in_groups(name: str, config: ModelConfig, form_of: Callable[[str, tuple[int, int]], Form | None],
@@ -242,7 +251,8 @@ def joined_bytes(given: Sequence[Form | None], in_bytes: bool = False) -> float:
 
 
 def _layer_shapes(c: ModelConfig) -> dict[str, tuple[int, int]]:
-    d, f, q, kv = c.hidden_size, c.intermediate_size, c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
+    f = c.experts.width if c.experts else c.intermediate_size
+    d, q, kv = c.hidden_size, c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
     if c.fused:
         return {"qkv_proj": (q + 2 * kv, d), "o_proj": (d, q), "gate_up_proj": (2 * f, d), "down_proj": (d, f)}
     return {"q_proj": (q, d), "k_proj": (kv, d), "v_proj": (kv, d), "o_proj": (d, q), "gate_proj": (f, d),

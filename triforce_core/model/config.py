@@ -14,9 +14,20 @@ from typing import Any, Literal
 
 from ..device.shard import Shard
 from ..errors import ConfigError, ModelError, ModelNotFoundError, UnsupportedModelError
-from .families import FAMILIES, Family, architecture_of, whole_config
+from .families import FAMILIES, FOLDER_ELSEWHERE, Family, architecture_of, whole_config
 from .hf_quantised import read_scheme
 from .rope import NO_ROPE, RopeConfig, read_rope
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """A mixture of ``count`` MLPs of ``width``, of which each token goes through ``used``. normalised: see
+    ``mixture``."""
+
+    count: int
+    used: int
+    width: int
+    normalised: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +65,7 @@ class ModelConfig:
     score_scale: float = 1.0
     other_ropes: tuple[RopeConfig, ...] = ()
     rope_of: tuple[int, ...] = ()
+    experts: Experts | None = None  # in the place of each MLP
 
     @property
     def group_size(self) -> int:
@@ -63,14 +75,22 @@ class ModelConfig:
     @property
     def num_parameters(self) -> int:
         """Count the weights of the decoder, norms and biases left out (they are a rounding error)."""
-        heads = self.num_heads * 2 + self.num_kv_heads * 2
-        layer = self.hidden_size * (heads * self.head_dim + 3 * self.intermediate_size)
+        heads, e = self.num_heads * 2 + self.num_kv_heads * 2, self.experts
+        inner = 3 * self.intermediate_size if e is None else e.count * (3 * e.width + 1)
+        layer = self.hidden_size * (heads * self.head_dim + inner)
         return layer * self.num_layers + self.vocab_size * self.hidden_size * (1 if self.tied_embeddings else 2)
 
     @property
     def matrix_weights(self) -> int:
         """Count the weights that a pass of one row multiplies: the embedding table's only if it is the head too."""
-        return self.num_parameters - (0 if self.tied_embeddings else self.vocab_size * self.hidden_size)
+        table = 0 if self.tied_embeddings else self.vocab_size * self.hidden_size
+        return self.num_parameters - table - self.idle_weights
+
+    @property
+    def idle_weights(self) -> int:
+        """Count the weights of experts that a token does not go through."""
+        e = self.experts
+        return 0 if e is None else self.num_layers * self.hidden_size * 3 * e.width * (e.count - e.used)
 
     @property
     def whole_layers(self) -> int:
@@ -86,7 +106,8 @@ class ModelConfig:
         last layer only queries, keys and values. reach: tokens that attention reaches back at most, None for all."""
         keys_values = self.hidden_size * 2 * self.num_kv_heads * self.head_dim
         queries = self.hidden_size * self.num_heads * self.head_dim
-        layer = keys_values + 2 * queries + 3 * self.hidden_size * self.intermediate_size
+        inner = self.intermediate_size if self.experts is None else self.experts.used * self.experts.width
+        layer = keys_values + 2 * queries + 3 * self.hidden_size * inner
         products = 2 * tokens * ((self.num_layers - 1) * layer + keys_values + queries)
         attended = 0.0
         for window in (self.windows or (0,) * self.num_layers)[:-1]:
@@ -150,6 +171,7 @@ def parse_config(raw: Mapping[str, Any]) -> ModelConfig:
         bos_token_id=raw.get("bos_token_id") if isinstance(raw.get("bos_token_id"), int) else None,
         eos_token_ids=_token_ids(raw.get("eos_token_id")),
         norms=family.norms, norm_offset=family.norm_offset, fused=family.fused, activation=family.activation,
+        experts=_experts(raw) if family.mixes else None,
     )
     if config.windows and family.window_rope:
         near = read_rope(_rope_of(raw, "sliding_attention"), head_dim, max_context)
@@ -182,6 +204,18 @@ def _with_multipliers(config: ModelConfig, raw: Mapping[str, Any], family: Famil
                    score_scale=scores)
 
 
+def _experts(raw: Mapping[str, Any]) -> Experts:
+    """Raises UnsupportedModelError where some layers have none."""
+    if raw.get("mlp_only_layers") or _size(raw, "decoder_sparse_step", 1) != 1:
+        raise UnsupportedModelError("This mixture of experts has layers without experts, which is not supported",
+                                    remedy=FOLDER_ELSEWHERE)
+    count = _size(raw, "num_experts", raw.get("num_local_experts"))
+    used = _size(raw, "num_experts_per_tok")
+    if used > count:
+        raise ModelError(f"config.json: num_experts_per_tok is {used}", allowed=f"up to {count}")
+    return Experts(count, used, _size(raw, "moe_intermediate_size"), bool(raw.get("norm_topk_prob", False)))
+
+
 def _with_turns(config: ModelConfig, raw: Mapping[str, Any]) -> ModelConfig:
     """With the layers that turn by no rope."""
     interval, turns = raw.get("no_rope_layer_interval"), raw.get("no_rope_layers")
@@ -202,13 +236,15 @@ def local_config(config: ModelConfig, shard: Shard) -> ModelConfig:
     world = shard.world
     if config.fused or config.qk_norm == "whole":
         raise ConfigError(f"gpus is {world}, and this model's queries, keys and values are in one piece", allowed="1")
-    if config.num_kv_heads % world or config.intermediate_size % world:
+    inner = config.experts.width if config.experts else config.intermediate_size
+    if config.num_kv_heads % world or inner % world:
         allowed = [str(n) for n in range(1, config.num_kv_heads + 1)
-                   if config.num_kv_heads % n == 0 and config.intermediate_size % n == 0]
+                   if config.num_kv_heads % n == 0 and inner % n == 0]
         raise ConfigError(f"gpus is {world}, and this model has {config.num_kv_heads} KV heads and "
-                          f"{config.intermediate_size} MLP features to share out", allowed=", ".join(allowed))
+                          f"{inner} MLP features to share out", allowed=", ".join(allowed))
     return replace(config, num_heads=config.num_heads // world, num_kv_heads=config.num_kv_heads // world,
-                   intermediate_size=config.intermediate_size // world)
+                   intermediate_size=config.intermediate_size // world,
+                   experts=replace(config.experts, width=inner // world) if config.experts else None)
 
 
 def _refuse_unsupported(raw: Mapping[str, Any], architecture: str) -> None:
@@ -218,7 +254,8 @@ def _refuse_unsupported(raw: Mapping[str, Any], architecture: str) -> None:
     activation = raw.get("hidden_activation") or raw.get("hidden_act", allowed[0])
     if activation not in allowed:
         refused.append(f"hidden_act {activation!r}")
-    if raw.get("num_local_experts") or raw.get("num_experts") or raw.get("moe_intermediate_size"):
+    if not FAMILIES[architecture].mixes and (
+            raw.get("num_local_experts") or raw.get("num_experts") or raw.get("moe_intermediate_size")):
         refused.append("a mixture of experts")
     if raw.get("attention_bias") and not FAMILIES[architecture].bias:
         refused.append("attention_bias (a bias on the output projection too)")

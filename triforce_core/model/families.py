@@ -23,7 +23,8 @@ class Family:
     the "whole" width. norms: "before" attention and MLP, "after" them, or "around". norm_offset: what a folder's norms
     lack to one. fused: one matrix holds q, k and v, and one gate and up. activation: of the gate.
     window: which layers attend a window where there is one: "" none, "all", "asked" those that config.json names, or
-    all but each so-manieth. window_rope: those have a rope of their own. scaled_embedding: by sqrt(hidden_size)."""
+    all but each so-manieth. window_rope: those have a rope of their own. scaled_embedding: by sqrt(hidden_size).
+    mixes: experts are in the place of the MLP."""
 
     gguf: tuple[str, ...]
     paired: bool = False
@@ -37,6 +38,7 @@ class Family:
     window: Literal["", "all", "asked"] | int = ""
     window_rope: bool = False
     scaled_embedding: bool = False
+    mixes: bool = False
 
 
 _QWEN = {"max_position_embeddings": 32768, "max_window_layers": 28}
@@ -48,6 +50,8 @@ FAMILIES: Mapping[str, Family] = {
                                     window="all"),
     "Qwen2ForCausalLM": Family(("qwen2", "qwen2vl"), defaults=_QWEN, bias=True, window="asked"),
     "Qwen3ForCausalLM": Family(("qwen3", "qwen3vl"), defaults=_QWEN, qk_norm="head", window="asked"),
+    "Qwen3MoeForCausalLM": Family(("qwen3moe", "qwen3vlmoe"), defaults=_QWEN, qk_norm="head", window="asked",
+                                  mixes=True),
     "SmolLM3ForCausalLM": Family(("smollm3",), paired=True, window="asked", defaults={
         "max_position_embeddings": 32768, "rope_theta": 2e6, "tie_word_embeddings": True, "no_rope_layer_interval": 4}),
     "GraniteForCausalLM": Family(("granite",), paired=True, defaults={
@@ -70,7 +74,8 @@ SEEING = {"Qwen2VLForConditionalGeneration": "Qwen2ForCausalLM",
           "Qwen3VLForConditionalGeneration": "Qwen3ForCausalLM", "Gemma3ForConditionalGeneration": "Gemma3ForCausalLM",
           "Mistral3ForConditionalGeneration": ""}
 _BY_MODEL_TYPE = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM",
-                  "qwen3": "Qwen3ForCausalLM", "ministral3": "Ministral3ForCausalLM", "smollm3": "SmolLM3ForCausalLM",
+                  "qwen3": "Qwen3ForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM",
+                  "ministral3": "Ministral3ForCausalLM", "smollm3": "SmolLM3ForCausalLM",
                   "granite": "GraniteForCausalLM", "olmo2": "Olmo2ForCausalLM", "olmo3": "Olmo3ForCausalLM",
                   "phi3": "Phi3ForCausalLM", "gemma3_text": "Gemma3ForCausalLM", "gemma3": "Gemma3ForCausalLM"}
 BY_GGUF = {name: architecture for architecture, family in FAMILIES.items() for name in family.gguf}

@@ -33,10 +33,11 @@ _SIZES = {
     "attention.head_count", "intermediate_size": "feed_forward_length", "max_position_embeddings": "context_length",
 }
 # Switches that change the mathematics, as config.json has them; "": the decoder lacks it; 0 and 1 mean off.
-_SWITCHES = {"expert_count": "", "logit_scale": "logits_scaling", "embedding_scale": "embedding_multiplier",
+_SWITCHES = {"expert_count": "num_experts", "logit_scale": "logits_scaling", "embedding_scale": "embedding_multiplier",
              "residual_scale": "residual_multiplier", "attention.scale": "attention_multiplier",
              "attn_logit_softcapping": "", "final_logit_softcapping": "", "attention.clamp_kqv": "",
              "attention.max_alibi_bias": ""}
+_MULTIPLIERS = {"logits_scaling", "embedding_multiplier", "residual_multiplier", "attention_multiplier"}
 _GEMMA_27B = 62  # layers: of its sizes the one that divides attention's scores by another number
 ROPE_DIVISORS = "rope_freqs.weight"  # how llama.cpp stores Llama 3.1's rope: one divisor for each frequency
 
@@ -81,12 +82,16 @@ def _switches(file: GGUFFile, name: str) -> dict[str, Any]:
     """Return what changes the mathematics. Raises UnsupportedModelError."""
     given = {key: file.metadata[f"{name}.{key}"] for key in _SWITCHES
              if file.metadata.get(f"{name}.{key}") not in (None, 0, 1)}
-    known = "attention_multiplier" in FAMILIES[BY_GGUF[name]].defaults
-    refused = [f"{key} {value}" for key, value in given.items() if not (known and _SWITCHES[key])]
+    family = FAMILIES[BY_GGUF[name]]
+    known = {"num_experts"} if family.mixes else _MULTIPLIERS if "attention_multiplier" in family.defaults else set()
+    refused = [f"{key} {value}" for key, value in given.items() if _SWITCHES[key] not in known]
     if refused:
         raise UnsupportedModelError(f"{file.path.name} uses {' and '.join(refused)}, which is not supported",
                                     remedy=FILE_ELSEWHERE)
-    return {_SWITCHES[key]: value for key, value in given.items()}
+    found = {_SWITCHES[key]: value for key, value in given.items()}
+    return found if not family.mixes else found | {
+        "norm_topk_prob": True, "num_experts_per_tok": _whole(file, f"{name}.expert_used_count"),
+        "moe_intermediate_size": _whole(file, f"{name}.expert_feed_forward_length")}
 
 
 def _window(file: GGUFFile, name: str) -> dict[str, Any]:
@@ -200,16 +205,19 @@ _NAMES = {
     "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up",
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
     "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+    "mlp.gate": "ffn_gate_inp", "mlp.experts.gate_proj": "ffn_gate_exps", "mlp.experts.up_proj": "ffn_up_exps",
+    "mlp.experts.down_proj": "ffn_down_exps",
     "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
 }
 _LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)")
+_EXPERT = re.compile(r"(?<=\.experts)\.(\d+)(?=\.)")
 # Computed from the metadata, or for other programs.
 _DERIVED = re.compile(r"rope_freqs\.weight|blk\.\d+\.attn_rot_embd|rope_factors_(long|short)\.weight")
 
 
 def stored_name(name: str, norms: str = "before") -> str:
     """Hugging Face's name of a tensor -> GGUF's. norms: as in ``ModelConfig``."""
-    stem, _, kind = name.rpartition(".")
+    stem, _, kind = _EXPERT.sub("", name).rpartition(".")
     layer = _LAYER.fullmatch(stem)
     if layer and norms != "before" and layer[2] == "post_attention_layernorm":
         return f"blk.{layer[1]}.post_attention_norm.{kind}"
@@ -271,6 +279,10 @@ class GGUFWeights:
         if found is None:
             raise DamagedWeightsError(f"{self._file.path.name} holds no tensor {stored}",
                                       remedy="Fetch the file again.")
+        expert = _EXPERT.search(name)
+        if expert is not None and len(found.shape) == 3 and int(expert[1]) < found.shape[0]:  # one of the stacked
+            size = found.nbytes // found.shape[0]
+            found = replace(found, shape=found.shape[1:], nbytes=size, offset=found.offset + int(expert[1]) * size)
         if found.shape != shape:
             raise DamagedWeightsError(f"{found.path.name}: {stored} has shape {list(found.shape)}",
                                       allowed=f"{list(shape)} by its metadata", remedy="Fetch the file again.")

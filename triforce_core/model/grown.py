@@ -59,8 +59,9 @@ def grown_config(small: ModelConfig, shape: Shape, max_context: int | None = Non
     itself there; up to its own, the same function.
 
     Raises UnsupportedModelError where growing could not be exact, ConfigError where a size would shrink."""
-    plain = small.norms == "before" and not (small.other_ropes or small.fused or small.rope.temperature)
-    plain = plain and small.rope.share == small.embedding_scale == small.logit_scale == small.score_scale == 1
+    scales = {small.rope.share, small.embedding_scale, small.logit_scale, small.score_scale}
+    others = small.other_ropes or small.fused or small.experts or small.rope.temperature
+    plain = small.norms == "before" and scales == {1} and not others
     obstacles = {"parts that a Llama lacks": not plain, "biases on q, k, v": small.qkv_bias,
                  "norms on queries and keys": bool(small.qk_norm),
                  "a sliding window": bool(small.windows), "YaRN": small.rope.kind == "yarn"}

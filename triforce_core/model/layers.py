@@ -19,7 +19,8 @@ from ..kernels import (
     join_grouped,
     to_groups,
 )
-from .config import ModelConfig
+from .config import Experts, ModelConfig
+from .mixture import Mixture
 from .weights import WeightSource, quantize
 
 
@@ -36,13 +37,14 @@ class Layer:
     k_norm: Tensor | None
     output: Linear
     post_norm: Tensor | None
-    gate_up: Linear
-    down: Linear
+    gate_up: Linear | None
+    down: Linear | None
     attention_norm: Tensor | None = None
     mlp_norm: Tensor | None = None
     rope: int = 0
     query_rope: int = 0
     window: int = 0
+    experts: Mixture | None = None  # in the place of the MLP
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,9 @@ class DecoderWeights:
             return kernels.quantize_linear(linear, to, pair) if isinstance(linear, Dense) else linear
 
         layers = [replace(layer, qkv=small(layer.qkv, pair=config.head_dim // 2), output=small(layer.output),
-                          gate_up=small(layer.gate_up, pair=config.intermediate_size), down=small(layer.down))
+                          gate_up=layer.gate_up and small(layer.gate_up, pair=config.intermediate_size),
+                          down=layer.down and small(layer.down),
+                          experts=layer.experts and layer.experts.with_products(small))
                   for layer in self.layers]
         return replace(self, layers=layers, head=small(self.head, HEAD_KIND))
 
@@ -132,7 +136,6 @@ class WeightLoader:
         names, sizes = ([f"{attn}.{x}_proj" for x in "qkv"], [q_size, kv_size, kv_size])
         if c.fused:
             names, sizes = [f"{attn}.qkv_proj"], [q_size + 2 * kv_size]
-        inner = [f"{mlp}.gate_up_proj"] if c.fused else [f"{mlp}.gate_proj", f"{mlp}.up_proj"]
         rope = c.rope_of[index] if c.rope_of else 0
         return Layer(
             input_norm=self._norm(f"{at}.input_layernorm.weight", d) if before else None,
@@ -141,13 +144,24 @@ class WeightLoader:
             k_norm=self._norm(f"{attn}.k_norm.weight", widths[1]) if c.qk_norm else None,
             output=self._linear([f"{attn}.o_proj"], [d], q_size),
             post_norm=self._norm(f"{at}.{self._mlp_norm}.weight", d) if before else None,
-            gate_up=self._linear(inner, [2 * c.intermediate_size // len(inner)] * len(inner), d,
-                                 pair=c.intermediate_size),
-            down=self._linear([f"{mlp}.down_proj"], [d], c.intermediate_size),
+            gate_up=self._gate_up(mlp, c.intermediate_size) if c.experts is None else None,
+            down=self._linear([f"{mlp}.down_proj"], [d], c.intermediate_size) if c.experts is None else None,
             attention_norm=self._norm(f"{at}.post_attention_layernorm.weight", d) if after else None,
             mlp_norm=self._norm(f"{at}.post_feedforward_layernorm.weight", d) if after else None,
             rope=rope, query_rope=1 + len(c.other_ropes) if c.rope.temperature and not rope else rope,
-            window=c.windows[index] if c.windows else 0)
+            window=c.windows[index] if c.windows else 0,
+            experts=None if c.experts is None else self._mixture(mlp, c.experts))
+
+    def _gate_up(self, at: str, width: int) -> Linear:
+        names = [f"{at}.gate_up_proj"] if self._config.fused else [f"{at}.gate_proj", f"{at}.up_proj"]
+        return self._linear(names, [2 * width // len(names)] * len(names), self._config.hidden_size, pair=width)
+
+    def _mixture(self, at: str, experts: Experts) -> Mixture:
+        d, each = self._config.hidden_size, [f"{at}.experts.{number}" for number in range(experts.count)]
+        router = self._source.tensor(f"{at}.gate.weight", (experts.count, d)).to(self._device, torch.float32)
+        return Mixture(router, tuple(self._gate_up(one, experts.width) for one in each),
+                       tuple(self._linear([f"{one}.down_proj"], [d], experts.width) for one in each), experts.used,
+                       experts.normalised)
 
     @property
     def _mlp_norm(self) -> str:

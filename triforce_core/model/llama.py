@@ -159,7 +159,8 @@ class Llama:
     @property
     def runs_on_device(self) -> bool:
         """Return whether a pass needs nothing from the host: see ``forward_on_device``."""
-        return self.config.head_dim in self.kernels.device_lengths and not self.config.windows
+        c = self.config
+        return c.head_dim in self.kernels.device_lengths and not (c.windows or c.experts)
 
     @property
     def faster_sampling(self) -> Kernels | None:
@@ -261,8 +262,13 @@ class Llama:
             observer.see(index, q, mass)
         hidden, addend = hidden[n - rows :], self._sum(layer.output(attended))[n - rows :]
         normed = self._norm(hidden, self._after(addend, layer.attention_norm), layer.post_norm)
-        gated = (ops.swiglu if self.config.activation == "silu" else ops.geglu)(layer.gate_up(normed))
-        return hidden, self._after(self._sum(layer.down(gated)), layer.mlp_norm)
+        gated = ops.swiglu if self.config.activation == "silu" else ops.geglu
+        if layer.experts is not None:
+            given = layer.experts(normed, gated)
+        else:
+            assert layer.gate_up is not None and layer.down is not None
+            given = layer.down(gated(layer.gate_up(normed)))
+        return hidden, self._after(self._sum(given), layer.mlp_norm)
 
     def _after(self, part: Tensor, weight: Tensor | None) -> Tensor:
         """The norm of what attention or MLP gives, in the families that have one there."""

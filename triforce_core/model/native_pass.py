@@ -39,7 +39,7 @@ class NativePass:
     @classmethod
     def of(cls, config: ModelConfig, weights: DecoderWeights) -> NativePass | None:
         """Return a whole model's pass; None where a part is not the library's, or a width is not of whole vectors."""
-        if (config.norms, config.activation) != ("before", "silu") or config.qk_norm == "whole":
+        if (config.norms, config.activation) != ("before", "silu") or config.qk_norm == "whole" or config.experts:
             return None
         products = [linear for layer in weights.layers
                     for linear in (layer.qkv, layer.output, layer.gate_up, layer.down)]
@@ -102,6 +102,6 @@ class NativePass:
             self._queries = torch.empty(n * c.num_heads * c.head_dim, dtype=torch.bfloat16)
 
 
-def _struct(linear: Linear) -> native.LinearStruct:
+def _struct(linear: Linear | None) -> native.LinearStruct:
     assert isinstance(linear, native.NativeLinear)
     return linear.struct
