@@ -189,7 +189,7 @@ class PromptBuilder:
 
     def question(self, text: str, first: bool = True) -> list[int]:
         """Return one turn up to the point where the answer starts. first: directly after the document."""
-        words = " ".join(self.normalise(text).split())
+        words = self.normalise(text).strip()
         if not words:
             raise ConfigError("The question is empty", remedy="Type a question about the document.")
         return self._layout.question(words, first)

@@ -161,7 +161,7 @@ class TaggedLayout(Layout):
                           remedy="Leave the system prompt out, or choose a chat model with --model.")
 
     def question(self, text: str, first: bool) -> list[int]:
-        return self._filled(self._turn, text)
+        return self._filled(self._turn, " ".join(text.split()))  # as it was trained
 
     def after_answer(self, answer_ids: Sequence[int]) -> list[int]:
         """Return nothing where the answer already ended itself; a stop piece that is not the ending is left to the

@@ -14,12 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from triforce_core import SamplingParams
+from triforce_core import ConfigError, SamplingParams
 
+from ..app.jobs import LONGEST_ANSWER
 from .problems import Problem
 
+INSTRUCTION = 2_000  # characters of a system message up to which it is an instruction; a longer one is a document
 MOST_STOPS = 16
-LONGEST_ANSWER = 1_000_000  # tokens
+_LONGEST_QUESTION = 500  # characters of a paragraph that asks about the text around it
 _TEXT_PARTS = ("text", "input_text")
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {  # parameters that only their default can be granted for
     "n": (1,), "frequency_penalty": (0,), "presence_penalty": (0,), "logit_bias": ({},), "logprobs": (False,),
@@ -29,9 +31,9 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {  # parameters that only their defaul
     "reasoning_effort": ("none",), "verbosity": ("medium",), "min_tokens": (0,), "ignore_eos": (False,),
     "length_penalty": (1,), "skip_special_tokens": (True,), "use_beam_search": (False,),
 }
-_GRANTED = frozenset((
-    "model", "messages", "stream", "stream_options", "stop", "temperature", "top_p", "top_k", "seed", "max_tokens",
-    "max_completion_tokens"))
+_GRANTED = frozenset(("model", "messages", "stream", "stream_options", "stop"))
+_SAMPLING = {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "seed": "seed",
+             "max_tokens": "max_new_tokens", "max_completion_tokens": "max_new_tokens"}
 _HARMLESS = frozenset((  # what an answer is kept under, paid from or hurried by
     "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
     "parallel_tool_calls", "prediction", "cache_prompt", "request_id"))
@@ -52,12 +54,14 @@ class FileRef:
 
 @dataclass(frozen=True)
 class Wish:
-    """A request. history: (question, answer) pairs before the question. system: the document's text where there is no
-    file. files: the documents, each once, in the order in which they were named. Without both there is none."""
+    """A request. history: (question, answer) pairs before the question. system: instructions. text: the document's, of
+    long system messages where there is no file. files: the documents, each once, in the order in which they were named.
+    Without both there is none."""
 
     question: str
     history: tuple[tuple[str, str], ...]
     system: str
+    text: str
     files: tuple[FileRef, ...]
     stops: tuple[str, ...]
     stream: bool
@@ -71,40 +75,79 @@ def _bad(code: str, message: str, param: str = "messages", remedy: str = "") -> 
 def read_wish(body: Mapping[str, Any]) -> Wish:
     """Return what a body asks for. Raises Problem, with the parameter's name."""
     for name, value in body.items():
-        known = name in _GRANTED or name in _HARMLESS or value in _NEUTRAL.get(name, ())
+        known = name in _GRANTED or name in _SAMPLING or name in _HARMLESS or value in _NEUTRAL.get(name, ())
         if value is not None and not known:
             raise _bad("unsupported_parameter", f"{name[:80]} is not supported", param=name[:80],
                           remedy="Leave it out.")
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise _bad("invalid_messages", "messages must be a list that ends with a question")
-    system, turns, files = _turns(messages)
+    said, turns, files = _turns(messages)
+    instructions = [text for text in said if files or len(text) <= INSTRUCTION]
+    documents = [text for text in said if text not in instructions]
     if not turns or turns[-1][0] != "user" or not turns[-1][1].strip():
         raise _bad("no_question", "The last message is not a question by the user")
     pairs = tuple((question, answer) for (_, question), (_, answer) in zip(turns[:-1:2], turns[1:-1:2], strict=True))
     options, stream = body.get("stream_options") or {}, body.get("stream") or False
     if not isinstance(stream, bool):
         raise _bad("invalid_stream", "stream is neither true nor false", param="stream")
-    return Wish(turns[-1][1], pairs, system, tuple(files), _stops(body.get("stop")), stream,
-                isinstance(options, dict) and bool(options.get("include_usage")))
+    return Wish(turns[-1][1], pairs, "\n\n".join(instructions).strip(), "\n\n".join(documents), tuple(files),
+                _stops(body.get("stop")), stream, isinstance(options, dict) and bool(options.get("include_usage")))
 
 
-def sampling(body: Mapping[str, Any], default: SamplingParams) -> SamplingParams:
-    """Return the body's sampling; the rest as the app's settings have it. Raises ConfigError."""
-    names = {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "seed": "seed",
-             "max_tokens": "max_new_tokens", "max_completion_tokens": "max_new_tokens"}
-    given = {ours: body[theirs] for theirs, ours in names.items() if body.get(theirs) is not None}
-    if given.get("max_new_tokens") == -1:  # llama.cpp's word for: to the end
-        given["max_new_tokens"] = LONGEST_ANSWER
-    if given.get("top_k") == -1:  # vLLM's word for all
-        given["top_k"] = 0
-    if given.get("seed") == -1:  # llama.cpp's word for: another one every time
-        given["seed"] = secrets.randbits(63)
-    return replace(default, **given)
+def own_context(wish: Wish) -> Wish | None:
+    """Return the same wish about a document that a user's message brings along, which is then the question about it;
+    None where no message is long. For a model that reads nothing but documents and questions."""
+    said = [*(question for question, _ in wish.history), wish.question]
+    for at in reversed(range(len(said))):
+        found = _parted(said[at]) if len(said[at]) > INSTRUCTION else None
+        if found is not None:
+            said[at], text = found
+            history = tuple((question, answer) for question, (_, answer) in zip(said, wish.history, strict=False))
+            return replace(wish, question=said[-1], history=history, text=text)
+    return None
 
 
-def _turns(messages: Sequence[Any]) -> tuple[str, list[tuple[str, str]], list[FileRef]]:
-    """Return the system text; (role, text) in turn, neighbours of one role joined; the documents, each once."""
+def _parted(text: str) -> tuple[str, str] | None:
+    """Return the question and the document of one text: the question is its last paragraph, or its first, if only that
+    has a question mark. Words that call for the answer ("Answer:") are neither."""
+    parts = [part.strip() for part in re.split(r"\n\s*\n", text.strip())]
+    if len(parts) == 1:
+        parts = [part.strip() for part in text.strip().split("\n")]
+    while len(parts) > 2 and parts[-1].endswith((":", "：")):
+        parts.pop()
+    asks = [at for at in (-1, 0) if len(parts[at]) <= _LONGEST_QUESTION]
+    if len(parts) < 2 or not asks:
+        return None
+    at = next((at for at in asks if re.search("[?？؟]", parts[at])), asks[0])
+    return parts.pop(at), "\n\n".join(parts)
+
+
+def sampling(body: Mapping[str, Any], default: SamplingParams, *, unlimited: bool = True) -> SamplingParams:
+    """Return the body's sampling; the rest as the app's settings have it, but an answer without a limit goes on to its
+    end. Raises Problem.
+
+    unlimited: False where a server elsewhere answers, which refuses limits beyond its context."""
+    made = replace(default, max_new_tokens=LONGEST_ANSWER) if unlimited else default
+    for theirs, ours in _SAMPLING.items():
+        value = body.get(theirs)
+        if value is None:
+            continue
+        if value == -1 and ours == "max_new_tokens":  # llama.cpp's word for: to the end
+            value = LONGEST_ANSWER
+        if value == -1 and ours == "top_k":  # vLLM's word for all
+            value = 0
+        if value == -1 and ours == "seed":  # llama.cpp's word for: another one every time
+            value = secrets.randbits(63)
+        try:
+            made = replace(made, **{ours: value})
+        except ConfigError as error:
+            raise _bad("invalid_value", f"{theirs} is {body[theirs]!r}. Allowed: {error.allowed}", theirs) from None
+    return made
+
+
+def _turns(messages: Sequence[Any]) -> tuple[list[str], list[tuple[str, str]], list[FileRef]]:
+    """Return the system texts; (role, text) in turn, neighbours of one role joined; the documents, each once."""
     system: list[str] = []
     turns: list[tuple[str, str]] = []
     files: list[FileRef] = []
@@ -125,7 +168,7 @@ def _turns(messages: Sequence[Any]) -> tuple[str, list[tuple[str, str]], list[Fi
             raise _bad("no_question", "The conversation begins with an answer", remedy="Begin with a user message.")
         else:
             turns.append((role, text))
-    return "\n\n".join(system), turns, files
+    return system, turns, files
 
 
 def _content(content: Any) -> tuple[str, list[FileRef]]:

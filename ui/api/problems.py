@@ -61,11 +61,24 @@ class Problem(Exception):
             named = {ContextTooLongError: "context_length_exceeded", TriForceError: "invalid_request"}
             code = named.get(type(error), name)
             message = f"{error.message.rstrip('.')}. Allowed: {error.allowed}" if error.allowed else error.message
-            return cls(status, code, message, remedy=error.remedy)
+            # What does not fit is the conversation: a document's own pages are chosen until they do.
+            param = "messages" if isinstance(error, ContextTooLongError) else None
+            return cls(status, code, message, param=param, remedy=error.remedy)
         return cls(500, "unexpected", UNEXPECTED.format(kind=type(error).__name__))
 
     def response(self) -> JSONResponse:
         return JSONResponse(self.body, self.status)
+
+
+async def body_of(request: Request) -> dict[str, Any]:
+    """Return the JSON object that was sent. Raises Problem."""
+    try:
+        body = await request.json()
+    except (ValueError, RecursionError):
+        raise Problem(400, "invalid_json", "The body is not JSON") from None
+    if not isinstance(body, dict):
+        raise Problem(400, "invalid_json", "The body is not a JSON object")
+    return body
 
 
 def answered(handler: Callable[..., Awaitable[Response]]) -> Callable[..., Awaitable[Response]]:

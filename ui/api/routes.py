@@ -9,8 +9,10 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Match, Mount, Route
 
 from ..app.services import Services
-from .chat import Chat, Models
+from .answers import Answers
+from .chat import Chat
 from .files import Files
+from .models import Models
 from .problems import Problem
 
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
@@ -20,7 +22,8 @@ _Handler = Callable[[Request], Awaitable[Response]]
 def routes(services: Services) -> list[BaseRoute]:
     """Return everything under /v1, and /metrics; who may ask is decided before they are reached."""
     files, models = Files(services), Models(services)
-    chat = Chat(services, files, models)
+    answers = Answers(services, files, models)
+    chat = Chat(answers)
     inner = [
         Route("/models", models.all, methods=["GET"]),
         Route("/models/{model:path}", models.one, methods=["GET"]),

@@ -309,10 +309,11 @@ class EngineHolder:
         if opened := self.opened.get(run.document):
             accumulator.add(opened)
         run.state, run.began_at, run.spelled = "answering", time.time(), says is not None
-        if job.kind == "answer" and job.selection is not None and self.model is not None and self.model.instructions:
+        checked = job.kind == "answer" and not request.alone
+        if checked and job.selection is not None and self.model is not None and self.model.instructions:
             self._checks.begin(run, job.selection)
         self._watchdog.began("answer")
-        looped, watched = False, bool(run.conversation) and job.kind == "answer" and not run.spelled
+        looped, watched = False, (bool(run.conversation) or request.unlimited) and not run.race and not run.spelled
         for event in engine.ask(request.question, request.history, request.sampling, request.lanes[lane][1],
                                 request.system, says):
             self._watchdog.heard()
@@ -351,8 +352,9 @@ class EngineHolder:
 
     def _search(self, job: Job) -> None:
         """Have a question's passages found, whatever the engine does."""
-        if job.run is not None and job.request is not None and job.selection is not None:
-            self.search.begin(job.run, job.selection, job.request.history)
+        request = job.request
+        if job.run is not None and request is not None and job.selection is not None and not request.alone:
+            self.search.begin(job.run, job.selection, request.history)
 
     def _evidence_came(self, run: Run) -> None:
         """Note that passages of a run are found, or sentences judged."""

@@ -37,6 +37,7 @@ LETTERS_A_TOKEN = 4.0  # where nobody counted the tokens
 PAUSE_SECONDS = 1.0  # that a reading takes to make way
 FRONT = 200  # tokens, at most, that stand before the first page
 FRAME = 16  # tokens around a question and its answer
+LONGEST_ANSWER = 1_000_000  # tokens of one that may go on to its end
 USUAL_ANSWER = 1024  # tokens of an answer that are kept back for it
 LAST = 8  # answers of which the mean is taken
 PAUSABLE = ("waiting", "loading", "tokenize", "read")  # stages of a reading: behind them little is left
@@ -87,7 +88,7 @@ class Request:
     """Everything that an answer follows from.
 
     selection: None while its document's text is taken out. lanes: name and configuration of each answer: one, or those
-    of a race. system: instructions for it."""
+    of a race. system: instructions for it. alone: the selection is a blank, nothing is looked for in it."""
 
     selection: Selection | None
     question: str
@@ -95,13 +96,20 @@ class Request:
     lanes: tuple[tuple[str, SpeculationConfig], ...]
     history: tuple[Turn, ...] = ()
     system: str = ""
+    alone: bool = False
+
+    @property
+    def unlimited(self) -> bool:
+        """Return whether the answer goes on until it ends itself."""
+        return self.sampling.max_new_tokens >= LONGEST_ANSWER
 
     def run(self, conversation: str = "", document: str = "", *, race: bool = False,
             heard: Callable[[], None] = lambda: None) -> Run:
         """Return the run that shows what becomes of it. document: its id, where no pages are chosen."""
         return Run(self.selection.key if self.selection else document, self.question, conversation,
                    ranges=self.selection.ranges if self.selection else (), race=race, lanes=self.lanes,
-                   system=self.system, longest=self.sampling.max_new_tokens, heard=heard)
+                   system=self.system, heard=heard,
+                   longest=USUAL_ANSWER if self.unlimited else self.sampling.max_new_tokens)
 
 
 class Fate(enum.IntEnum):

@@ -17,8 +17,9 @@ from little_books import SENTENCE, make_document, wait_for
 
 from tests.scripted_engine import EngineScript
 from triforce_core import SamplingParams, read_document
-from ui.api.chat import ALONE, NEEDS
-from ui.api.messages import LONGEST_ANSWER, sampling, shown
+from ui.api.answers import ALONE, NEEDS
+from ui.api.messages import INSTRUCTION, own_context, read_wish, sampling, shown
+from ui.app.jobs import LONGEST_ANSWER
 from ui.app.tab_view import TabView
 
 
@@ -42,6 +43,11 @@ def upload(client: openai.OpenAI, pages: int = 3, words: int = 60) -> str:
 def about(file: str, question: str = "How many ships did the keeper count?", **more) -> list[dict]:
     part = {"type": "file", "file": {"file_id": file, **more}}
     return [{"role": "user", "content": [part, {"type": "text", "text": question}]}]
+
+
+def lent(text: str) -> str:
+    """Return a text long enough to be a document."""
+    return text + " More oil." * (INSTRUCTION // 10)
 
 
 def refused(call, code: str, status: int = 400) -> dict:
@@ -239,7 +245,7 @@ def test_a_document_comes_along_in_the_message(client) -> None:
 
 def test_without_a_file_the_system_message_is_the_document(client, served) -> None:
     before = len(served.services.library.entries())
-    messages = [{"role": "system", "content": "The harbour master of Ness kept a green lamp for the pilots."},
+    messages = [{"role": "system", "content": lent("The harbour master of Ness kept a green lamp for the pilots.")},
                 {"role": "user", "content": "What lamp?"}]
     answer = client.chat.completions.create(model="builtin", messages=messages)
     assert "green lamp" in answer.choices[0].message.content
@@ -266,8 +272,9 @@ def test_a_system_prompt_is_followed_or_refused(client, served, monkeypatch) -> 
 @pytest.mark.parametrize(("more", "code"), [
     ({"n": 2}, "unsupported_parameter"), ({"frequency_penalty": 0.5}, "unsupported_parameter"),
     ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "unsupported_parameter"),
-    ({"response_format": {"type": "json_object"}}, "unsupported_parameter"), ({"temperature": 99}, "config"),
-    ({"top_p": 0}, "config"), ({"seed": -2}, "config"), ({"max_tokens": 0}, "config"), ({"model": "gpt-9"},
+    ({"response_format": {"type": "json_object"}}, "unsupported_parameter"), ({"temperature": 99}, "invalid_value"),
+    ({"top_p": 0}, "invalid_value"), ({"seed": -2}, "invalid_value"), ({"max_tokens": 0}, "invalid_value"),
+    ({"max_completion_tokens": 0}, "invalid_value"), ({"temperature": "hot"}, "invalid_value"), ({"model": "gpt-9"},
                                                                                       "model_not_found"),
     ({"messages": []}, "invalid_messages"), ({"messages": [{"role": "user", "content": None}]}, "no_question"),
     ({"messages": [{"role": "assistant", "content": "Hi"}]}, "no_question"), ({"stop": [""]}, "invalid_stop"),
@@ -280,9 +287,11 @@ def test_a_system_prompt_is_followed_or_refused(client, served, monkeypatch) -> 
     ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
      "unsupported_content")])
 def test_what_cannot_be_granted_is_refused_by_name(client, more: dict, code: str) -> None:
-    given = {"model": "builtin", "messages": [{"role": "system", "content": "A text."},
+    given = {"model": "builtin", "messages": [{"role": "system", "content": lent("A text.")},
                                               {"role": "user", "content": "What?"}], **more}
-    refused(lambda: client.chat.completions.create(**given), code, 404 if code == "model_not_found" else 400)
+    body = refused(lambda: client.chat.completions.create(**given), code, 404 if code == "model_not_found" else 400)
+    (name,) = more.get("extra_body", more)
+    assert body["param"] == name and {*body} >= {"message", "type", "code"}
 
 
 def test_what_changes_nothing_is_granted(client) -> None:
@@ -308,7 +317,9 @@ def test_of_a_stop_text_nothing_is_shown_however_it_comes(text: str, stops: list
 def test_minus_one_means_an_answer_to_its_end() -> None:
     for name in ("max_tokens", "max_completion_tokens"):
         assert sampling({name: -1}, SamplingParams()).max_new_tokens == LONGEST_ANSWER
-    assert sampling({"max_tokens": None, "temperature": None}, SamplingParams()) == SamplingParams()
+    nothing = {"max_tokens": None, "temperature": None}
+    assert sampling(nothing, SamplingParams(seed=3)) == SamplingParams(seed=3, max_new_tokens=LONGEST_ANSWER)
+    assert sampling(nothing, SamplingParams(), unlimited=False) == SamplingParams(), "a server elsewhere has its own"
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -331,6 +342,39 @@ def test_without_a_document_a_chat_model_answers(client, served, monkeypatch) ->
     assert answer.json()["choices"][0]["message"]["content"].endswith(ALONE), "what the scripted engine was given"
     run = list(served.services.runs._runs.values())[-1]
     assert run.question == "The lamp is green. What lamp?"
+    assert not {"passages", "level", "support"} & {*answer.json()}, "nothing is looked for in no document"
+    told = [{"role": "developer", "content": [{"type": "text", "text": "Speak French."}]}, *turns]
+    answer = httpx.post(served.url + "v1/chat/completions", json={"messages": told, "tools": []}, timeout=20.0)
+    assert answer.json()["choices"][0]["message"]["content"].endswith(f"{ALONE}\n\nSpeak French.")
+
+
+@pytest.mark.parametrize(("asked", "question"), [
+    ("{text}\n\nWhich lamp?", "Which lamp?"), ("{text}\nWhich lamp?", "Which lamp?"),
+    ("Which lamp did he keep?\n\n{text}\n\nIt was red.", "Which lamp did he keep?"),
+    ("Question: which lamp?\n\nContext: {text}\n\nAnswer:", "Question: which lamp?"),
+    ("Summarise this.\n\n{text}", "Summarise this.")])
+def test_a_long_message_of_a_user_holds_its_own_document(asked: str, question: str) -> None:
+    text = lent("The harbour master kept a green lamp.")
+    turns = [{"role": "user", "content": asked.format(text=text)}]
+    found = own_context(read_wish({"messages": turns}))
+    assert found.question == question and text in found.text and question not in found.text
+    later = [*turns, {"role": "assistant", "content": "Green."}, {"role": "user", "content": "Why?"}]
+    again = own_context(read_wish({"messages": later}))
+    assert (again.text, again.question, again.history) == (found.text, "Why?", ((question, "Green."),))
+    assert own_context(read_wish({"messages": [{"role": "user", "content": text}]})) is None, "nothing is asked"
+
+
+def test_the_built_in_answers_from_a_message_s_own_context(client) -> None:
+    content = f"{lent('The harbour master of Ness kept a green lamp for the pilots.')}\n\nWhat lamp?"
+    answer = client.chat.completions.create(messages=[{"role": "user", "content": content}], model="builtin")
+    assert "green lamp" in answer.choices[0].message.content
+
+
+def test_usage_counts_up_to_the_stop(client, scripted) -> None:
+    scripted.answer, scripted.acceptance = "One two three STOP four five six seven eight", 1.0
+    answer = client.chat.completions.create(model="builtin", messages=about(upload(client)), stop=" STOP")
+    assert answer.choices[0].message.content == "One two three" and answer.usage.completion_tokens == 3
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + 3
 
 
 def test_the_encoding_of_a_text_can_be_given(client, served, monkeypatch) -> None:
@@ -364,7 +408,7 @@ def test_half_a_surrogate_pair_is_a_character_like_any_other(client, served, str
             base64.b64encode(f"{uuid.uuid4()} The lamp is red.".encode()).decode()}}
     messages = [{"role": "user", "content": [part, {"type": "text", "text": half}]},
                 {"role": "assistant", "content": half}, {"role": "user", "content": half}]
-    for given in (messages, [{"role": "system", "content": f"The lamp {half}"}, messages[-1]]):
+    for given in (messages, [{"role": "system", "content": lent(f"The lamp {half}")}, messages[-1]]):
         body = {"model": "builtin", "messages": given, "stop": [half], "stream": stream}
         answer = httpx.post(served.url + "v1/chat/completions", content=json.dumps(body), timeout=20.0)
         assert answer.status_code == 200 and "error" not in answer.text

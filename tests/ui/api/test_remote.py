@@ -17,7 +17,7 @@ from little_books import read_quickly, wait_for, write_book
 
 from tests.remote.small_server import SmallServer
 from triforce_core import EngineConfig, RemoteEngine, TriForceError
-from ui.api.chat import Models
+from ui.api.models import Models
 from ui.api.problems import Problem
 from ui.app import folders
 from ui.app.services import Services
