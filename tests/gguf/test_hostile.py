@@ -206,7 +206,7 @@ def vocabulary(**changes: Any) -> dict[str, tuple[Any, GGUFValueType]]:
     ({"token_type": [1]}, "types"), ({"token_type": [9] * 6}, "type 9"),
     ({"tokens": ["a"] * 6}, "sentencepiece"), ({"tokens": [""] * 6}, "sentencepiece"),
     ({"eos_token_id": "x"}, "eos_token_id"),
-    ({"model": "gpt2"}, "tokenizer.ggml.pre"), ({"model": "gpt2", "pre": "new-kind"}, "new-kind"),
+    ({"model": "gpt2"}, "merges"), ({"model": "gpt2", "pre": "new-kind"}, "new-kind"),
     ({"model": "gpt2", "pre": "gpt-2"}, "merges"), ({"model": "gpt2", "pre": "gpt-2", "merges": ["ab"]}, "merge"),
     ({"model": "gpt2", "pre": "gpt-2", "merges": ["q z"]}, "cannot be used"),
 ])

@@ -131,6 +131,23 @@ def test_a_template_that_wants_contents_in_parts(tmp_path: Path, text: str) -> N
     assert builder.tokenizer.decode(ids).startswith("<user>Below is a document.")
 
 
+def test_a_template_that_fails_without_earlier_turns(tmp_path: Path) -> None:
+    """The first question ends as the template writes it where an answer follows."""
+    hugging_face_folder(tmp_path, "bytes", chat="{% if messages|length < 2 %}{{ raise_exception('turns') }}{% endif %}"
+                        "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}<assistant>")
+    builder = PromptBuilder(Tokenizer(tmp_path))
+    ids = [*builder.document(DOCUMENT).token_ids.tolist(), *builder.question("Why?")]
+    said = builder.tokenizer.decode([*ids, *builder.after_answer([]), *builder.question("How?", first=False)])
+    assert said.startswith("<user>Below is a document.")
+    assert said.endswith("Question: Why?\n<assistant>\n<user>How?\n<assistant>")
+
+
+def test_a_template_that_drops_earlier_turns_is_refused(tmp_path: Path) -> None:
+    hugging_face_folder(tmp_path, "bytes", chat="<user>{{ messages[0].content }}<assistant>")
+    with pytest.raises(UnsupportedModelError, match="drops earlier turns"):
+        PromptBuilder(Tokenizer(tmp_path))
+
+
 def test_the_llama_chat_of_a_bare_sentencepiece_model(builders: dict[str, PromptBuilder]) -> None:
     builder = builders["llama"]
     vocabulary = builder.tokenizer._vocabulary

@@ -97,7 +97,7 @@ def _switches(file: GGUFFile, name: str) -> dict[str, Any]:
 def _window(file: GGUFFile, name: str) -> dict[str, Any]:
     window, architecture = file.get(f"{name}.attention.sliding_window", int, 0), BY_GGUF[name]
     if not window or FAMILIES[architecture].window == "asked":
-        return {}
+        return {"sliding_window": None}
     found: dict[str, Any] = {"sliding_window": window, "architectures": [
         {"LlamaForCausalLM": "MistralForCausalLM", "Olmo2ForCausalLM": "Olmo3ForCausalLM"}.get(
             architecture, architecture)]}

@@ -205,9 +205,11 @@ class ChatLayout(Layout):
             [document, ("system", _SYSTEM), question], [("system", _SYSTEM), question],
             [document, ("assistant", _SYSTEM), question])
         written = self._rendered(conversations, parts=False)
-        if not isinstance(written[0], str) or (written[0] and _DOCUMENT not in written[0]):
+        if any(written) and not any(map(_shows, written[:2])):
             in_parts = self._rendered(conversations, parts=True)
-            written = in_parts if isinstance(in_parts[0], str) and _DOCUMENT in in_parts[0] else written
+            written = in_parts if any(map(_shows, in_parts[:2])) else written
+        if not _shows(written[0]) and _shows(written[1]):  # one that fails without earlier turns
+            written[0] = _accepted(written[1]).partition(_ANSWER)[0]
         asked = _accepted(written[0])
         if _DOCUMENT not in asked or _QUESTION not in asked:
             bos = tokenizer.bos_token_id
@@ -219,7 +221,8 @@ class ChatLayout(Layout):
         self.tail = tokenizer.encode(before_question, special=True)
         self._ask = tokenizer.encode(ask, special=True)
         later = _accepted(written[1])
-        assert _ANSWER in later and _NEXT in later.split(_ANSWER, 1)[1], "a chat template drops earlier turns"
+        if _NEXT not in later.partition(_ANSWER)[2]:
+            raise UnsupportedModelError("The model's chat template drops earlier turns")
         between, ask_again = later.split(_ANSWER, 1)[1].split(_NEXT, 1)
         self._between = tokenizer.encode(between, special=True)
         self._ask_again = tokenizer.encode(ask_again, special=True)
@@ -284,6 +287,10 @@ class ChatLayout(Layout):
         between = self._between
         done = bool(answer_ids) and bool(between) and answer_ids[-1] == between[0]
         return list(between[1:] if done else between)
+
+
+def _shows(text: str | UnsupportedModelError) -> bool:
+    return isinstance(text, str) and _DOCUMENT in text
 
 
 def _accepted(text: str | UnsupportedModelError) -> str:

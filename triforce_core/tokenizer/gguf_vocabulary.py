@@ -2,7 +2,8 @@
 
 "llama" is a sentencepiece model taken apart: pieces, scores and types are put together again. "gpt2" is byte-level BPE,
 and ``tokenizer.ggml.pre`` names how texts are split before merging: each name stands for what the published
-``tokenizer.json`` of that family does. An unknown name is refused: ids that are almost right would go unnoticed.
+``tokenizer.json`` of that family does; none, what llama.cpp does then. An unknown name is refused: ids that are almost
+right would go unnoticed.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ _CASED = rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+%s|[^\r\n\p{{L}}\p{{N}}]?{_U
 _TEKKEN = _CASED % ("", "", "")
 _GPT4O = _CASED % (_CONTRACTIONS + "?", _CONTRACTIONS + "?", "{1,3}")
 _HAN = "[一-龥ࠀ-一가-퟿]+"
+# What llama.cpp takes where a file does not say: as in its llm_tokenizer_bpe. Blanks that no pattern takes stay.
+_DEFAULT = (r"[\p{P}\$\+<=>\^~\|]+", r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)",
+            r"\p{N}+", "[0-9][0-9][0-9]")
 _DEEPSEEK_LLM = ("[\r\n]", r"\s?[\p{Lu}\p{Ll}\p{Lt}]+", r"\s?[!-/:-~！-／：-～‘-‟　-。]+", r"\s+$", _HAN, r"\p{N}+")
 _DEEPSEEK_CODER = ("[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _HAN, r"\p{N}")
 _DEEPSEEK_V3 = (r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+",
@@ -61,6 +65,7 @@ _GPT2 = _Splits(words=True)
 _DIGITS = _Splits((r"\p{N}",), words=True)
 _LLAMA3_SPLITS, _QWEN2_SPLITS = _Splits((_LLAMA3,), ignore_merges=True), _Splits((_QWEN2,), nfc=True)
 _PRE = {
+    **dict.fromkeys(("", "default"), _Splits(_DEFAULT)),
     **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral"), _LLAMA3_SPLITS),
     **dict.fromkeys(("smaug-bpe", "dbrx"), _Splits((_LLAMA3,))),
     **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "megrez"), _QWEN2_SPLITS),
@@ -204,9 +209,8 @@ def _splits(file: GGUFFile) -> _Splits:
     pre = file.get(_KEY + "pre", str, "")
     if pre not in _PRE:
         raise UnsupportedModelError(
-            f"{file.path.name} splits texts as {pre!r} before BPE" if pre else
-            f"{file.path.name} does not say how texts are split before BPE (tokenizer.ggml.pre)",
-            allowed=", ".join(_PRE), remedy="Take a newer file, or the model's own folder from Hugging Face.")
+            f"{file.path.name} splits texts as {pre!r} before BPE", allowed=", ".join(filter(None, _PRE)),
+            remedy="Take a newer file, or the model's own folder from Hugging Face.")
     return _PRE[pre]
 
 
