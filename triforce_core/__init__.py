@@ -40,6 +40,8 @@ _HOME = {
     "surrogates": ("whole_text",),
     "evidence.client": ("EvidenceClient",),
     "remote.engine": ("RemoteEngine",),
+    "remote.served": ("PORTS", "ServedModel", "local_servers"),
+    "remote.server": ("is_loopback", "stays_here"),
     "worker.client": ("EngineClient",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}

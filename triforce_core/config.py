@@ -60,6 +60,8 @@ class EngineConfig:
     kv: the full cache in the type of products ("same"), in int8, in half the memory or less, or in int4, in less than a
     third; "auto": on a CPU int8 where only that fits, on a GPU the same. Exactness then is that of plain decoding over
     the same cache.
+    server: the address of an OpenAI-compatible server that answers in this engine's stead; ``model`` is then one of its
+    own, "" for its first.
     gpu_memory_limit: GiB of a GPU's memory that the engine may use, as if the card had no more; "none": all of it.
     """
 
@@ -83,6 +85,7 @@ class EngineConfig:
     weights: Literal["same", "int8", "int4"] = "same"
     thinking: bool = False
     kv: Literal["auto", "same", "int8", "int4"] = "auto"
+    server: str = ""
 
     def __post_init__(self) -> None:
         _one_of("mode", self.mode, ("auto", "cpu", "on-chip", "offload"))

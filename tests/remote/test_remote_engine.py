@@ -146,7 +146,7 @@ def test_where_no_length_is_given_the_server_decides(small: SmallServer) -> None
     small.length = 0
     (model,) = [event for event in RemoteEngine(EngineConfig(), small.url).load() if hasattr(event, "max_context")]
     assert model.max_context == 0 and model.name == "tiny"
-    assert "leave this machine" in model.why and small.url in model.why and model.mode == "remote"
+    assert "stay on this machine" in model.why and small.url in model.why and model.mode == "remote"
     assert opened(small).measure(BOOK).fits
     assert list(RemoteEngine(EngineConfig(max_context=512), small.url).load())[-1].max_context == 512
 

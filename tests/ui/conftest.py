@@ -42,6 +42,14 @@ def without_evidence_process() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def without_servers() -> Iterator[None]:
+    """Whatever listens on this machine while tests run is not asked; a test that wants servers names them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ui.app.models.local_servers", list)
+        yield
+
+
 @pytest.fixture
 def evidence(services: Services) -> ScriptedEvidence:
     """What finds the passages of ``services``."""

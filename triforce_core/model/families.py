@@ -12,8 +12,8 @@ from typing import Any, Literal
 from ..errors import UnsupportedModelError
 
 # Servers that run what has no line here; the page shows those that answer on this machine.
-FOLDER_ELSEWHERE = "vLLM can run it here: start it, and choose it where the page says “A server answers”."
-FILE_ELSEWHERE = "llama.cpp or Ollama can run it here: start one, and choose it where the page says “A server answers”."
+FOLDER_ELSEWHERE = "vLLM can run it here: start it, and it stands under Models."
+FILE_ELSEWHERE = "llama.cpp or Ollama can run it here: start one, and it stands under Models."
 
 
 @dataclass(frozen=True, slots=True)

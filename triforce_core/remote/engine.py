@@ -37,12 +37,12 @@ from ..events import (
 )
 from ..surrogates import whole_text
 from ..worker.protocol import EngineState, EngineStatus
-from .server import Cancelled, RemoteServer
+from .served import ServedModel, served
+from .server import Cancelled, RemoteServer, stays_here
 
 KEY_VARIABLE = "TRIFORCE_REMOTE_KEY"
 _CONVERSATION = 1536  # tokens left for questions and answers beside a document
 _BYTES_PER_TOKEN = 4.0  # of English text, until the server has counted some
-_LENGTHS = ("max_model_len", "context_length", "max_context_length")  # vLLM's and SGLang's name, others'
 _INSTRUCTION = ("Below is a document. A line such as [page 85] shows where a page begins. Use nothing but this "
                 "document to answer the questions about it, and name the pages that you rely on. Quote word for word, "
                 "in quotation marks.")
@@ -51,10 +51,11 @@ _INSTRUCTION = ("Below is a document. A line such as [page 85] shows where a pag
 class RemoteEngine:
     """See the module. One job at a time; ``cancel``, ``status`` and ``close`` from any thread."""
 
-    def __init__(self, config: EngineConfig, url: str, model: str = "") -> None:
-        """model: of those that the server lists; "" for its first. The key is taken from TRIFORCE_REMOTE_KEY."""
-        key = os.environ.get(KEY_VARIABLE, "")
-        self._server, self._wanted, self._config = RemoteServer(url, key), model, config
+    def __init__(self, config: EngineConfig, url: str, model: str = "", *, keyless: bool = False) -> None:
+        """model: of those that the server lists; "" for its first. The key is taken from TRIFORCE_REMOTE_KEY. keyless:
+        the server gets none, as it is not the one that the key is for."""
+        self._key = "" if keyless else os.environ.get(KEY_VARIABLE, "")
+        self._server, self._wanted, self._config = RemoteServer(url, self._key), model, config
         self._model: ModelInfo | None = None
         self._document: Document | None = None
         self._prompt = ""
@@ -66,9 +67,9 @@ class RemoteEngine:
 
     def check(self) -> Iterator[MachineInfo | ModelInfo]:
         """Raises RemoteServerError."""
-        keyed = f"from {KEY_VARIABLE}" if os.environ.get(KEY_VARIABLE) else f"none ({KEY_VARIABLE} is not set)"
+        keyed = f"from {KEY_VARIABLE}" if self._key else f"none ({KEY_VARIABLE} is not set)"
         yield MachineInfo((("Server", self._server.url), ("Key", keyed)))
-        yield self._look()
+        yield self._about(self._look())
 
     def load(self) -> Iterator[LoadProgress | ModelInfo]:
         """Raises RemoteServerError where it cannot be reached, ConfigError where it has no such model."""
@@ -76,7 +77,14 @@ class RemoteEngine:
         self._state = "loading"
         yield LoadProgress(f"Asking {self._server.host} what it serves")
         try:
-            self._model = self._look()
+            found = self._look()
+            if found.known_loaded:
+                yield LoadProgress(f"{self._server.host} loads {found.name}")
+                body = {"model": found.name, "messages": [{"role": "user", "content": "Ready?"}], "max_tokens": 1}
+                for _ in self._server.chat(body, self._cancel):
+                    pass
+                found = self._look()
+            self._model = self._about(found)
             self._counts = self._server.count(self._model.name, "one two three", self._cancel) is not None
         except Cancelled:
             raise EngineDiedError("The engine has been closed", remedy="Start the app again.") from None
@@ -104,9 +112,7 @@ class RemoteEngine:
         self._cancel.clear()
         fit, started = self.measure(document), time.monotonic()
         if not fit.fits:
-            raise ContextTooLongError(f"The document has about {fit.tokens:,} tokens",
-                                      allowed=f"{fit.max_tokens:,} beside questions and answers",
-                                      remedy="Choose a page range.")
+            raise _too_long(fit.tokens, fit.max_tokens)
         self._state, self._document = "busy", None
         text, restored = _system(document), document.id in self._opened
         try:
@@ -118,6 +124,8 @@ class RemoteEngine:
                     used = part.usage or used
                 tokens = int(used.get("prompt_tokens") or fit.tokens)
                 if used.get("prompt_tokens"):
+                    if self._need_model().max_context and tokens > fit.max_tokens:
+                        raise _too_long(tokens, fit.max_tokens)  # Ollama would have cut it off by now
                     self._bytes_per_token = len(text.encode()) / tokens
                 self._opened[document.id] = tokens, time.monotonic() - started, not used and fit.estimated
         except Cancelled:
@@ -138,7 +146,7 @@ class RemoteEngine:
         the document, the same for every conversation. script: not heeded, a server writes what it likes."""
         assert self._document is not None, "a document is opened before a question is asked"
         self._cancel.clear()
-        self._state, started = "busy", time.monotonic()
+        started = time.monotonic()
         question, system = whole_text(question or ""), whole_text(system)
         messages = [{"role": "system", "content": self._prompt}]
         for turn in history:
@@ -147,6 +155,7 @@ class RemoteEngine:
         messages.append({"role": "user", "content": neutralise(question or "Go on with the document's text.")})
         if system.strip():
             messages[1]["content"] = f"{neutralise(system.strip())}\n\n{messages[1]['content']}"
+        self._check_room(messages)
         body = self._body(messages) | {"temperature": sampling.temperature, "top_p": sampling.top_p,
                                        "seed": sampling.seed, "max_tokens": sampling.max_new_tokens}
         if sampling.top_k:
@@ -155,6 +164,7 @@ class RemoteEngine:
         times: list[float] = []
         reason: FinishReason = "stop"
         usage: Mapping[str, Any] = {}
+        self._state = "busy"
         try:
             for part in self._server.chat(body, self._cancel):
                 usage = part.usage or usage
@@ -178,21 +188,35 @@ class RemoteEngine:
     def close(self) -> None:
         self._cancel.set()
 
-    def _look(self) -> ModelInfo:
-        found = self._server.models(self._cancel)
-        names = [model["id"] for model in found]
+    def _look(self) -> ServedModel:
+        found = served(self._server, self._cancel)
+        names = [model.name for model in found]
         if not found or (self._wanted and self._wanted not in names):
             raise ConfigError(f"The server {self._server.host} has no model {self._wanted or 'at all'}",
-                              allowed=", ".join(names[:8]), remedy="Name one with --remote-model.")
+                              allowed=", ".join(names[:8]), remedy="Name one with --remote-model, or choose one under "
+                                                                   "Models.")
         model = found[names.index(self._wanted) if self._wanted else 0]
-        given = [model[name] for name in _LENGTHS if isinstance(model.get(name), int) and model[name] > 0]
+        if model.problem:
+            raise ConfigError(f"{model.name} is not for this: {model.problem}", remedy="Choose another under Models.")
+        return model
+
+    def _about(self, model: ServedModel) -> ModelInfo:
         own = self._config.max_context
-        lengths = [*given[:1], *([own] if isinstance(own, int) else [])]
-        return ModelInfo(model["id"], "", "remote", f"documents and questions leave this machine: they are sent to "
+        lengths = [*([model.context] if model.context else []), *([own] if isinstance(own, int) else [])]
+        where = "stay on" if stays_here(self._server.url) else "leave"
+        return ModelInfo(model.name, "", "remote", f"documents and questions {where} this machine: they are sent to "
                          f"{self._server.url}", self._server.host, "", min(lengths, default=0), 0, 0, instructions=True)
 
     def _body(self, messages: list[dict[str, str]]) -> dict[str, Any]:
         return {"model": self._need_model().name, "messages": messages}
+
+    def _check_room(self, messages: Sequence[Mapping[str, str]]) -> None:
+        """Raise ContextTooLongError for what a server would refuse, or cut off without a word."""
+        context = self._need_model().max_context
+        needed = math.ceil(sum(len(message["content"].encode()) for message in messages) / self._bytes_per_token)
+        if context and needed > context:
+            raise ContextTooLongError(f"Document and conversation have about {needed:,} tokens",
+                                      allowed=f"{context:,}", remedy="Start a new conversation.")
 
     def _need_model(self) -> ModelInfo:
         assert self._model is not None, "load first"
@@ -210,6 +234,11 @@ class RemoteEngine:
         why = f"answered by {self._server.host}, which reports no tiers and no attention{counted}"
         return AnswerStats(max(0, prompt - reused), reused, generated, 0, first, first, seconds, rate, 0.0, {}, {},
                            "remote", why, verifier="")
+
+
+def _too_long(tokens: int, most: int) -> ContextTooLongError:
+    return ContextTooLongError(f"The document has about {tokens:,} tokens",
+                               allowed=f"{most:,} beside questions and answers", remedy="Choose a page range.")
 
 
 def _system(document: Document) -> str:

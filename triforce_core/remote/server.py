@@ -1,11 +1,13 @@
 """An OpenAI-compatible server as we speak to it: one request at a time, every wait bounded and cancellable.
 
 Requests run in a thread of their own, so that whoever waits for one can turn away from it at once; the connection is
-then shut down, so that the server stops. Redirects are not followed: text goes to the address that was given.
+then shut down, so that the server stops. Redirects are not followed: text goes to the address that was given, and what
+goes to a server of this machine goes through no proxy.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import queue
 import socket
@@ -19,11 +21,19 @@ from urllib.parse import urlsplit
 
 from ..errors import ConfigError, ContextTooLongError, RemoteServerError
 
-_CONNECT, _QUIET = 10.0, 600.0  # seconds: to reach it; without a byte from it (a long document is being read)
-_TRIES = 3  # of what nobody has answered yet
 _AGAIN = (429, 500, 502, 503, 504)
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0  # seconds between tries, doubled each time
 _LOOK = 0.05  # seconds between two looks at the cancel flag
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds to reach a server, and without a byte from it (a long document is being read); tries of what nobody has
+    answered yet."""
+
+    connect: float = 10.0
+    quiet: float = 600.0
+    tries: int = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +49,25 @@ class Cancelled(Exception):
     """Raised where the flag was set while the server was at work."""
 
 
+def is_loopback(host: str) -> bool:
+    """Return whether a host name or address is this machine's own."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def stays_here(url: str) -> bool:
+    """Return whether what is sent to an address stays on this machine."""
+    return is_loopback(urlsplit(url).hostname or "")
+
+
 class RemoteServer:
     """url: its address, with or without /v1. key: sent as a bearer token, never shown."""
 
-    def __init__(self, url: str, key: str = "") -> None:
+    def __init__(self, url: str, key: str = "", patience: Patience = Patience()) -> None:
         parts = urlsplit(url.strip())
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(f"The base URL is {url!r}", allowed="http://HOST:PORT/v1 or https://...")
@@ -53,6 +78,7 @@ class RemoteServer:
         self.url = f"{parts.scheme}://{parts.netloc}{path}"
         self._root = self.url.removesuffix("/v1")
         self._headers = {"authorization": f"Bearer {key}"} if key else {}
+        self._patience = patience
 
     def models(self, cancel: threading.Event) -> list[dict[str, Any]]:
         """List what it serves. Raises RemoteServerError, Cancelled."""
@@ -62,19 +88,24 @@ class RemoteServer:
                                     remedy="Give the address of an OpenAI-compatible server, up to /v1.")
         return found
 
-    def count(self, model: str, text: str, cancel: threading.Event) -> int | None:
-        """Count a text's tokens by the server's own tokenizer (vLLM's and SGLang's /tokenize), None: it has none."""
+    def look(self, path: str, cancel: threading.Event, body: Any = None) -> dict[str, Any]:
+        """Return what it says at a path of its own beside /v1; {}: it has no such path. Raises Cancelled."""
         try:
-            answer = self._json("POST", f"{self._root}/tokenize", {"model": model, "prompt": text}, cancel, tries=1)
+            return self._json("GET" if body is None else "POST", f"{self._root}{path}", body, cancel, tries=1)
         except (RemoteServerError, ContextTooLongError):
-            return None
+            return {}
+
+    def count(self, model: str, text: str, cancel: threading.Event) -> int | None:
+        """Count a text's tokens by the server's own tokenizer, None: it has none. vLLM and SGLang call the text
+        "prompt", llama-server "content": one that reads neither counts nothing."""
+        answer = self.look("/tokenize", cancel, {"model": model, "prompt": text, "content": text})
         count, tokens = answer.get("count"), answer.get("tokens")
-        return count if isinstance(count, int) else len(tokens) if isinstance(tokens, list) else None
+        return (count if isinstance(count, int) else len(tokens) if isinstance(tokens, list) else 0) or None
 
     def chat(self, body: Mapping[str, Any], cancel: threading.Event) -> Iterator[Part]:
         """Stream a completion. Raises RemoteServerError, ContextTooLongError, Cancelled."""
         asked, whole = {**body, "stream": True, "stream_options": {"include_usage": True}}, False
-        for line in self._lines("POST", f"{self.url}/chat/completions", asked, cancel, _TRIES):
+        for line in self._lines("POST", f"{self.url}/chat/completions", asked, cancel):
             if not line.startswith("data:"):
                 continue
             data = line[5:].strip()
@@ -100,7 +131,7 @@ class RemoteServer:
         if event.get("usage"):
             yield Part(usage=event["usage"])
 
-    def _json(self, method: str, url: str, body: Any, cancel: threading.Event, tries: int = _TRIES) -> dict[str, Any]:
+    def _json(self, method: str, url: str, body: Any, cancel: threading.Event, tries: int = 0) -> dict[str, Any]:
         try:
             answer = json.loads("\n".join(self._lines(method, url, body, cancel, tries)))
         except ValueError:
@@ -109,10 +140,12 @@ class RemoteServer:
             raise RemoteServerError(f"{url} did not answer with a JSON object")
         return answer
 
-    def _lines(self, method: str, url: str, body: Any, cancel: threading.Event, tries: int) -> Iterator[str]:
-        """Yield the answer line by line; try again while nothing has come."""
+    def _lines(self, method: str, url: str, body: Any, cancel: threading.Event, tries: int = 0) -> Iterator[str]:
+        """Yield the answer line by line; try again while nothing has come. tries: 0 for the usual number."""
+        tries = tries or self._patience.tries
         for number in range(1, tries + 1):
-            request, begun, pause = _Request(method, url, body, self._headers), False, _FIRST_PAUSE * 2 ** (number - 1)
+            request = _Request((method, url, body, self._headers), self._patience)
+            begun, pause = False, _FIRST_PAUSE * 2 ** (number - 1)
             try:
                 for line in request.lines(cancel):
                     begun = True
@@ -167,8 +200,9 @@ class _Refused(Exception):
 class _Request:
     """One request in a thread of its own. ``lines`` is for one thread; ``close`` for any."""
 
-    def __init__(self, method: str, url: str, body: Any, headers: Mapping[str, str]) -> None:
-        self._what = (method, url, body, headers)
+    def __init__(self, what: tuple[str, str, Any, Mapping[str, str]], patience: Patience) -> None:
+        """what: method, address, body and headers."""
+        self._what, self._patience = what, patience
         self._items: queue.SimpleQueue[str | Exception | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
@@ -183,7 +217,7 @@ class _Request:
             except queue.Empty:
                 if cancel.is_set():
                     raise Cancelled from None
-                if time.monotonic() - quiet_since > _CONNECT + _QUIET:
+                if time.monotonic() - quiet_since > self._patience.connect + self._patience.quiet:
                     raise _Broken("silence") from None
                 continue
             quiet_since = time.monotonic()
@@ -216,9 +250,9 @@ class _Request:
         import httpx
 
         method, url, body, headers = self._what
-        timeout, trace = httpx.Timeout(_QUIET, connect=_CONNECT), {"trace": self._connected}
+        timeout, trace = httpx.Timeout(self._patience.quiet, connect=self._patience.connect), {"trace": self._connected}
         try:
-            with (httpx.Client(timeout=timeout, follow_redirects=False) as client,
+            with (httpx.Client(timeout=timeout, follow_redirects=False, trust_env=not stays_here(url)) as client,
                   client.stream(method, url, json=body, headers=headers, extensions=trace) as answer):
                 if answer.status_code != 200:
                     answer.read()

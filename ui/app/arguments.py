@@ -6,7 +6,6 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -145,8 +144,10 @@ def parse(argv: Sequence[str] | None = None) -> Arguments:
 def engine_config(arguments: Arguments, saved_readings: Path | None = None,
                   measurements: Path | None = None) -> EngineConfig:
     """Return the engine's configuration. Raises ConfigError."""
+    remote = arguments.engine == "remote"
     return EngineConfig(
-        model=arguments.model or "builtin", draft_model=arguments.draft_model, mode=arguments.mode or "auto",
+        model=arguments.remote_model if remote else arguments.model or "builtin",
+        server=arguments.base_url if remote else "", draft_model=arguments.draft_model, mode=arguments.mode or "auto",
         dtype=arguments.dtype or "auto", device=arguments.device, gpus=arguments.gpus,
         max_context=arguments.max_context or "auto", gpu_memory_limit=arguments.gpu_memory_limit,
         allow_download=arguments.allow_download, saved_readings=saved_readings, measurements=measurements,
@@ -154,15 +155,19 @@ def engine_config(arguments: Arguments, saved_readings: Path | None = None,
 
 
 def engine_maker(arguments: Arguments) -> Callable[[EngineConfig], Any]:
-    """Return what makes the chosen engine from its configuration. Raises ConfigError."""
+    """Return what makes an engine from a configuration, of this machine or, where that names one, a server. Raises
+    ConfigError."""
     from triforce_core import EngineClient, RemoteEngine  # here, so that --help answers at once
+
+    def make(config: EngineConfig) -> EngineClient | RemoteEngine:
+        if not config.server:
+            return EngineClient(config)
+        return RemoteEngine(config, config.server, config.model, keyless=config.server != arguments.base_url)
 
     if arguments.engine == "remote":
         if not arguments.base_url:
             raise ConfigError(NEEDS_URL, remedy=NEEDS_URL_REMEDY)
-        make = partial(RemoteEngine, url=arguments.base_url, model=arguments.remote_model)
-        make(EngineConfig())  # an address that cannot be one is refused before anything starts
-        return make
-    if arguments.base_url or arguments.remote_model:
+        make(engine_config(arguments))  # an address that cannot be one is refused before anything starts
+    elif arguments.base_url or arguments.remote_model:
         raise ConfigError(URL_UNUSED, remedy=NEEDS_URL_REMEDY)
-    return EngineClient
+    return make

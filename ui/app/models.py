@@ -21,8 +21,11 @@ from triforce_core import (
     LoadProgress,
     ModelFound,
     ModelOffer,
+    ServedModel,
     TriForceError,
     is_repo_id,
+    local_servers,
+    stays_here,
 )
 
 from .arguments import KV_KINDS, WEIGHTS, Arguments
@@ -53,6 +56,9 @@ def remembered(kept: Path, config: EngineConfig) -> EngineConfig:
     choice = _choice(kept)
     if not {"model", "draft"} <= choice.keys():
         return config
+    server = str(choice.get("server", ""))
+    if server and stays_here(server):
+        return replace(config, model=str(choice["model"]), server=server)
     usual = (("weights", "same", WEIGHTS), ("kv", "auto", KV_KINDS))
     forms = {name: choice[name] for name, unset, allowed in usual
              if choice.get(name) in allowed and getattr(config, name) == unset}
@@ -72,7 +78,8 @@ class Models:
     whenever one changes. One errand at a time.
 
     errand: "" or the one that runs: LOOK, OFFER or FETCH. fetching: the repo. wanted: of the list, a person is asked
-    whether to download it. problem: why the last errand failed. refused: why the last wish is not done."""
+    whether to download it. problem: why the last errand failed. refused: why the last wish is not done. served: what
+    servers of this machine have, None: nobody has looked yet."""
 
     def __init__(self, kept: Path, config: Callable[[], EngineConfig],
                  send: Callable[..., EngineClient] = EngineClient) -> None:
@@ -86,16 +93,18 @@ class Models:
         self.version = 0
         self.folder = str(_choice(kept).get("folder", ""))
         self.found: tuple[ModelFound, ...] = ()
+        self.served: tuple[ServedModel, ...] | None = None
         self.listed: tuple[CuratedModel, ...] = ()
         self.wanted: CuratedModel | None = None
         self.offer: ModelOffer | None = None
         self.progress: LoadProgress | None = None
         self.errand = self.fetching = self.problem = self.refused = ""
 
-    def keep(self, model: str, draft: str, weights: str = "", kv: str = "") -> None:
-        """Keep a choice. weights, kv: "" where none was chosen. Raises NotEnoughDiskError, FolderError."""
+    def keep(self, model: str, draft: str, weights: str = "", kv: str = "", *, server: str = "") -> None:
+        """Keep a choice. weights, kv: "" where none was chosen. server: whose model it is. Raises NotEnoughDiskError,
+        FolderError."""
         write_private(self._kept, json.dumps({"model": model, "draft": draft, "weights": weights, "kv": kv,
-                                              "folder": self.folder}))
+                                              "server": server, "folder": self.folder}))
 
     @property
     def stale(self) -> bool:
@@ -107,6 +116,7 @@ class Models:
         if folder is not None:
             self.folder = folder.strip()
         self.refused = ""
+        threading.Thread(target=self._look_at_servers, name="servers", daemon=True).start()
         if self.folder and not Path(self.folder).expanduser().is_dir():
             self.refused = NO_FOLDER.format(folder=self.folder)
         self._go(LOOK, replace(self._config(), model_folders=(self.folder,) if self.folder else ()))
@@ -192,6 +202,10 @@ class Models:
         self._changed()
         if errand == FETCH and not problem:
             self.look()
+
+    def _look_at_servers(self) -> None:
+        self.served = tuple(local_servers())
+        self._changed()
 
     def _changed(self) -> None:
         self.version += 1

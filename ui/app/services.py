@@ -41,20 +41,19 @@ DOCUMENT_DELETED = "The document was deleted while this was being answered."
 CONVERSATION_DELETED = "The conversation was deleted while this was being answered."
 
 RACE_IS_LOCAL = "A race needs the engine of this machine"
-RACE_IS_LOCAL_MORE = "A remote server decodes in one way only. Start without --engine remote to race."
+RACE_IS_LOCAL_MORE = "A server decodes in one way only. Choose a model of this machine's engine under Models to race."
+NOT_SERVED = "{model} is not among what {url} was found to have"
+NOT_SERVED_MORE = "Open Models again: it looks anew."
 
 
 class Services:
     """The whole app without a screen: documents in, questions in, runs out."""
 
     def __init__(self, folders: Folders, make_engine: Callable[[EngineConfig], Engine], config: EngineConfig,
-                 read: Reader, *, fixed: Collection[str] = (), plain: bool = False,
-                 sends_to: str = "", models_unused: str = "") -> None:
+                 read: Reader, *, fixed: Collection[str] = (), plain: bool = False) -> None:
         """fixed: those of ENGINE_SETTINGS that the command line chose, so that the settings tab cannot. plain: --engine
-        autoregressive. sends_to: the server that gets documents and questions; "" for none, they stay here.
-        models_unused: why no model of this machine can be loaded, "" where they can."""
-        self.folders, self._fixed, self._plain, self.sends_to = folders, fixed, plain, sends_to
-        self.models_unused = models_unused
+        autoregressive."""
+        self.folders, self._fixed, self._plain = folders, fixed, plain
         self.database = Database(folders.database)
         self.library = Library(self.database, folders.library)
         self.conversations = Conversations(self.database)
@@ -105,6 +104,11 @@ class Services:
         self.queue.close()
         self.trash.empty()
         self.conversations.close()
+
+    @property
+    def sends_to(self) -> str:
+        """The server that gets documents and questions, on this machine or elsewhere; "" for none."""
+        return self.queue.config.server
 
     def _poll(self) -> None:
         self.conversations.settle()
@@ -358,12 +362,19 @@ class Services:
 
     def use_model(self, model: str, draft: str, weights: str = "", kv: str = "") -> None:
         """Load another model: the engine restarts with it, after its present job. weights, kv: how they are kept in
-        memory; "": as the command line says. Raises Refusal."""
-        if self.models_unused:
-            raise Refusal(self.models_unused)
+        memory; "": as the command line says."""
         self.models.keep(model, draft, weights, kv)
         forms = self._forms | {name: form for name, form in (("weights", weights), ("kv", kv)) if form}
-        self.queue.reconfigure(dataclasses.replace(self.queue.config, model=model, draft_model=draft, **forms))
+        self.queue.reconfigure(dataclasses.replace(self.queue.config, model=model, draft_model=draft, server="",
+                                                   **forms))
+
+    def use_server(self, url: str, model: str) -> None:
+        """Have a server of this machine answer that was found, after the engine's present job. Raises Refusal."""
+        found = next((one for one in self.models.served or () if (one.url, one.name) == (url, model)), None)
+        if found is None or found.problem:
+            raise Refusal(NOT_SERVED.format(model=model, url=url), remedy=found.problem if found else NOT_SERVED_MORE)
+        self.models.keep(model, "auto", server=url)
+        self.queue.reconfigure(dataclasses.replace(self.queue.config, model=model, draft_model="auto", server=url))
 
     def resolved_settings(self) -> Settings:
         if self._plain and self.settings.engine == "auto":

@@ -12,7 +12,7 @@ from typing import Any
 
 import gradio as gr
 
-from triforce_core import Document
+from triforce_core import Document, stays_here
 
 from ..app.accumulator import Trace, figures_of
 from ..app.conversations import Answer
@@ -69,7 +69,7 @@ LONG_QUESTION = 5.0  # seconds of reading a question that are told before it is 
 def welcome(sample: str | None, sends_to: str = "") -> str:
     """Return the HTML that is shown while no document is open. sample: id of the handbook, if it is in the library."""
     action = button("Try it with the handbook", "open", css="tf-primary", document=sample) if sample else ""
-    more = WELCOME_REMOTE if sends_to else WELCOME_MORE
+    more = WELCOME_REMOTE if sends_to and not stays_here(sends_to) else WELCOME_MORE
     return f'<div class="tf-welcome"><h1>Ask your documents</h1><p>{esc(more)}</p>{action}</div>'
 
 
@@ -390,7 +390,7 @@ def panels(services: Services) -> list[Panel]:
         Panel("transcript", lambda view: (
             view.document, view.conversation, shown_trace(view), conversations.version, askable(view),
             asked_about(services, view), raced(view), suggested(view), text_state(view),
-            view.document is None and services.library.version), draw_transcript),
+            view.document is None and (services.library.version, services.sends_to)), draw_transcript),
         Panel("question", partial(asked_about, services), lambda view: gr.update(
             placeholder=asked_about(services, view), label=asked_about(services, view))),
         *_live_panels(services),

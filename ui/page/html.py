@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import html
 
+from triforce_core import stays_here
+
 APP = "TriForce Chat"
 SENDS_TO = "Text leaves this machine: documents and questions are sent to {url}"
+STAYS_HERE = "Stays on this machine: documents and questions go to the server at {url}"
 COPY = "Copy"
 STOP = "Stop"
 STOPPING = "Stopping…"
@@ -24,6 +27,11 @@ def part_colour(part: int) -> str:
 
 def esc(text: object) -> str:
     return html.escape(str(text), quote=True)
+
+
+def where_text_goes(url: str) -> str:
+    """Say where a server at ``url`` is."""
+    return (STAYS_HERE if stays_here(url) else SENDS_TO).format(url=url)
 
 
 def meter(fraction: float, css: str = "", label: str = "") -> str:

@@ -21,6 +21,8 @@ from gradio.state_holder import SessionState, StateHolder
 from gradio.utils import get_upload_folder, is_in_or_equal
 from gradio_client.utils import is_file_obj, traverse
 
+from triforce_core import stays_here
+
 from ..app.services import Services
 from ..app.tab_view import TabView
 from ..app.tabs import Tabs, of_view, visit
@@ -37,7 +39,7 @@ from . import (
     settings,
     strip,
 )
-from .html import APP, SENDS_TO, esc
+from .html import APP, esc, where_text_goes
 from .panel import BRISK, CLICKS, PRIVATE, Actions, Outputs, Pace, Panel, block, noticing, pace
 
 PANES = (("library", "Library"), ("center", "Chat"), ("side", "Document"))
@@ -69,8 +71,8 @@ def build(services: Services, *, secret: str) -> gr.Blocks:
     with Page(title=APP, fill_height=True, fill_width=True, analytics_enabled=False,
               delete_cache=(3600, 86400)) as page:
         memory = gr.BrowserState(None, storage_key="triforce-chat", secret=secret)
-        block("bar", _bar(services.sends_to))
-        outputs: Outputs = {"memory": memory, "undo": block("undo-offer", clicks=True), "address": block("address")}
+        outputs: Outputs = {"bar": block("bar", _bar(services.sends_to)), "memory": memory}
+        outputs |= {"undo": block("undo-offer", clicks=True), "address": block("address")}
         block("address-go", '<button type="button" data-action="go" tabindex="-1"></button>', clicks=True)
         with gr.Row(elem_id="shell", equal_height=False):
             with gr.Column(elem_id="library", scale=0, min_width=200):
@@ -145,8 +147,9 @@ def _draw(services: Services, tabs: Tabs, page: gr.Blocks, outputs: Outputs) -> 
 
 
 def _bar(sends_to: str) -> str:
-    """Return the top bar: name, where text goes if it leaves this machine, and on narrow screens what to show."""
-    leaves = (f'<span class="tf-leaves" role="note">{esc(SENDS_TO.format(url=sends_to))}</span>' if sends_to
+    """Return the top bar: name, the server that text goes to, if any, and on narrow screens what to show."""
+    stays = " tf-stays" if stays_here(sends_to) else ""
+    leaves = (f'<span class="tf-leaves{stays}" role="note">{esc(where_text_goes(sends_to))}</span>' if sends_to
               else '<span class="tf-tagline">Whole documents, exact words, faster</span>')
     buttons = "".join(f'<button type="button" data-pane="{name}">{label}</button>' for name, label in PANES)
     return (f'<div class="tf-bar"><span class="tf-logo" aria-hidden="true"></span><b>{APP}</b>'
@@ -170,6 +173,7 @@ def tab_panels(services: Services) -> list[Panel]:
                 f'data-asked="{asked}" data-title="{esc(title)}"></span>')
 
     return [
+        Panel("bar", lambda view: services.sends_to, lambda view: _bar(services.sends_to)),
         Panel("memory", lambda view: (view.document, view.conversation, view.page), remembered),
         Panel("address", lambda view: (of_view(view), view.openings, view.asked, services.library.version), address,
               every=0.0),

@@ -7,7 +7,19 @@ from typing import Any
 
 import gradio as gr
 
-from triforce_core import ClassFit, CuratedModel, DraftChoice, Fit, LoadProgress, ModelFound, ModelInfo, ModelOffer
+from triforce_core import (
+    PORTS,
+    ClassFit,
+    CuratedModel,
+    DraftChoice,
+    EngineConfig,
+    Fit,
+    LoadProgress,
+    ModelFound,
+    ModelInfo,
+    ModelOffer,
+    ServedModel,
+)
 
 from ..app.models import DOING, FETCH, LOOK, OFFER, Models
 from ..app.services import Services
@@ -60,6 +72,19 @@ LOADED = "Load again"
 NOW = "loaded"
 LOADING = "loading"
 STOPPED = "not loaded"
+
+MARKS = {"ready": NOW, "failed": STOPPED}
+SERVED = "On a server of this machine"
+SERVED_HELP = ("These stay on this machine: documents and questions go to the server, and the answers come with "
+               "passages, checks and pages as always. The strip and the race need a model of the list below.")
+NONE_SERVED = "None answers: looked for {ports}, on this machine only. Start one, and open Models again."
+SERVER, USE, USED = "A server", "Use this one", "Use it again"
+LENGTHEN = {  # program -> how a model gets a longer context there
+    "Ollama": "Ollama loads models with a few thousand tokens of context where the card is small. For long documents "
+              "start it with OLLAMA_CONTEXT_LENGTH=32768, or as many as memory allows.",
+    "LM Studio": "LM Studio loads models with a few thousand tokens of context. For long documents set the context "
+                 "length when you load it there.",
+}
 
 _BOOK = 30_000  # tokens of a document whose reading time is shown: some eighty pages
 
@@ -145,8 +170,7 @@ def entry(found: ModelFound, loaded: bool, engine: str = "ready", load: LoadProg
                       for choice in found.drafts if choice.why_not)
     others = (f"<details><summary>Models that cannot draft for it, and why</summary><ul>{refused}</ul></details>"
               if refused and found.info else "")
-    marks = {"ready": NOW, "failed": STOPPED}
-    mark = f'<span class="tf-model-on">{marks.get(engine, LOADING)}</span>' if loaded else ""
+    mark = f'<span class="tf-model-on">{MARKS.get(engine, LOADING)}</span>' if loaded else ""
     text, done = (load.stage, load.fraction or 0.0) if load else ("Starting the engine", 0.0)
     doing = progress(text, meter(done, "tf-meter-big", text)) if loaded and engine == "starting" else ""
     about = f'<p class="tf-note">{ABOUT_BUILTIN}</p>' if found.source == "built-in" else ""
@@ -263,25 +287,60 @@ def entries(found: Sequence[CuratedModel], models: Models) -> str:
     return f'<ul class="tf-models">{"".join(suggestion(model, models) for model in found)}</ul>'
 
 
-def board(models: Models, now: str, model: ModelInfo | None, unused: str = "", engine: str = "ready",
+def address(url: str) -> str:
+    return url.partition("://")[2].removesuffix("/v1")
+
+
+def served_model(one: ServedModel, mark: str) -> str:
+    """Return one model of a server. mark: whether it answers; "": it does not."""
+    facts = [f"{one.program or SERVER} at {address(one.url)}"]
+    if one.context:
+        facts.append(f"loaded with {fmt.count(one.context)} tokens of context")
+    elif one.longest:
+        facts.append(up_to(one.longest))
+    short = one.known_loaded and one.context and one.context < (one.longest or one.context)
+    about = f'<p class="tf-bad">{esc(one.problem)}</p>' if one.problem else ""
+    if short or (one.known_loaded and not one.context):
+        about += f'<p class="tf-note">{esc(LENGTHEN.get(one.program, ""))}</p>'
+    shown = f'<span class="tf-model-on">{mark}</span>' if mark else ""
+    use = "" if one.problem else button(USED if mark else USE, "use-server", url=one.url, model=one.name)
+    return (f'<li class="tf-model{" tf-current" if mark else ""}"><h3>{esc(one.name)} {shown}</h3>'
+            f'<p class="tf-model-facts">{esc(" · ".join(facts))}</p>{about}'
+            f'<div class="tf-model-load">{use}</div></li>')
+
+
+def servers(found: Sequence[ServedModel], now: EngineConfig, engine: str) -> str:
+    """Return what servers of this machine have. now, engine: as of ``board``."""
+    head = f'<section class="tf-served"><h3 class="tf-h">{SERVED}</h3>'
+    if not found:
+        ports = ", ".join(f"{program} ({port})" for port, program in PORTS.items())
+        return f'{head}<p class="tf-note">{esc(NONE_SERVED.format(ports=ports))}</p></section>'
+    mark = MARKS.get(engine, LOADING)
+    rows = "".join(served_model(one, mark if (one.url, one.name) == (now.server, now.model) else "") for one in found)
+    return f'{head}<p class="tf-note">{esc(SERVED_HELP)}</p><ul class="tf-models">{rows}</ul></section>'
+
+
+def board(models: Models, now: EngineConfig, model: ModelInfo | None, engine: str = "ready",
           load: LoadProgress | None = None) -> str:
-    """Return the list, and what is under way. now: the model that the engine is to load; engine, load: as in ``entry``;
-    why it failed is said above the tabs. unused: why models of this machine do not apply."""
-    if unused:
-        said = f"Answering now: {model.name}." if model else ""
-        return f'<p class="tf-note">{esc(said)}</p>' if said else ""
+    """Return the list, and what is under way. now: what the engine is to load; engine, load: as in ``entry``; why it
+    failed is said above the tabs."""
     parts = []
     parts += [card("error", "That did not work", why) for why in (models.problem, models.refused) if why]
     if models.errand and models.fetching not in {model.repo for model in models.listed}:
         parts.append(errand(models))
     elif models.offer and not models.errand:
         parts.append(offered(models.offer))
+    served = "" if models.served is None else servers(models.served, now, engine)
+    if models.served:
+        parts.append(served)
     if models.found:
-        rows = "".join(entry(one, one.model == now, engine, load) for one in models.found)
+        rows = "".join(entry(one, one.model == now.model and not now.server, engine, load) for one in models.found)
         parts.append(f'<ul class="tf-models">{rows}</ul>')
     elif model is not None and not models.errand:
-        about = f" {ABOUT_BUILTIN}" if now == "builtin" else ""
+        about = f" {ABOUT_BUILTIN}" if now.model == "builtin" else ""
         parts.append(f'<p class="tf-note">{esc(f"Loaded now: {model.name}." + about)}</p>')
+    if not models.served:
+        parts.append(served)
     if models.listed:
         parts.append(listed(models))
     return "".join(parts)
@@ -289,19 +348,18 @@ def board(models: Models, now: str, model: ModelInfo | None, unused: str = "", e
 
 def build(services: Services, tab: gr.Tab) -> Outputs:
     """Return the panel's component. tab: when it is opened, the app looks by itself, on this machine only."""
-    models, unused = services.models, services.models_unused
-    block("models-help", f'<div class="tf-pad"><h2 class="tf-h">{TITLE}</h2>'
-                         f'<p class="tf-note">{esc(unused or HELP)}</p></div>')
-    with gr.Row(elem_classes="tf-models-form", visible=not unused):
+    models = services.models
+    block("models-help", f'<div class="tf-pad"><h2 class="tf-h">{TITLE}</h2><p class="tf-note">{esc(HELP)}</p></div>')
+    with gr.Row(elem_classes="tf-models-form"):
         folder = gr.Textbox(label=FOLDER, info=FOLDER_HELP, elem_id="models-folder", max_lines=1, scale=5)
         look = gr.Button(LOOK_HERE, variant="primary", elem_id="models-look", size="md", scale=0, min_width=150)
-    with gr.Row(elem_classes="tf-models-form", visible=not unused):
+    with gr.Row(elem_classes="tf-models-form"):
         repo = gr.Textbox(label=REPO, info=REPO_HELP, elem_id="models-repo", max_lines=1, scale=5)
         ask = gr.Button(ASK, elem_id="models-ask", size="md", scale=0, min_width=150)
     board = block("models-board", clicks=True)  # below both, so that what they answer stands where they are
 
     def open_tab() -> None:
-        if not unused and models.stale:
+        if models.stale:
             models.look()
 
     def look_in(folder: str) -> None:
@@ -324,6 +382,7 @@ def actions(services: Services) -> Actions:
     return {
         "use-model": lambda view, data: services.use_model(data.get("model", ""), data.get("draft", "auto"),
                                                             data.get("weights", ""), data.get("kv", "")),
+        "use-server": lambda view, data: services.use_server(data.get("url", ""), data.get("model", "")),
         "want-model": lambda view, data: models.want(data.get("repo")),
         "leave-model": lambda view, data: models.want(None),
         "fetch-model": lambda view, data: models.fetch(),
@@ -335,7 +394,7 @@ def panels(services: Services) -> list[Panel]:
     models, queue = services.models, services.queue
 
     def draw(view: TabView) -> str:
-        return board(models, queue.config.model, queue.model, services.models_unused, queue.state, queue.load_progress)
+        return board(models, queue.config, queue.model, queue.state, queue.load_progress)
 
     def pressed(words: str, errand: str) -> Callable[[TabView], dict[str, Any]]:
         """Return how a button is drawn: while its errand is under way, it says so."""
@@ -344,5 +403,5 @@ def panels(services: Services) -> list[Panel]:
 
     buttons = [Panel(name, lambda view: models.errand, pressed(words, errand))
                for name, words, errand in (("models_look", LOOK_HERE, LOOK), ("models_ask", ASK, OFFER))]
-    return [*buttons, Panel("models_board", lambda view: (models.version, queue.config.model, queue.model, queue.state,
-                                                queue.load_progress), draw, 0.3)]
+    return [*buttons, Panel("models_board", lambda view: (models.version, queue.config, queue.model, queue.state,
+                                                          queue.load_progress), draw, 0.3)]

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import ipaddress
 import os
 import re
 import secrets
@@ -33,7 +32,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from triforce_core import ConfigError
+from triforce_core import ConfigError, is_loopback
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 API = ("/v1/", "/metrics", "/healthz")  # what pages of an allowed origin may ask for
@@ -127,15 +126,6 @@ def host_name(host: str) -> str:
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.partition(":")[0] if host.count(":") <= 1 else host
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def allowed_hosts(host: str, more: Collection[str] = ()) -> set[str]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from triforce_core import HANDBOOK, ConfigError, EngineConfig, read_document
+from triforce_core import HANDBOOK, ConfigError, EngineConfig, is_loopback, read_document
 
 from ..app import folders as places
 from ..app.arguments import DEFAULT_PORT, Arguments, engine_config, engine_maker
@@ -26,7 +26,7 @@ from ..app.library import MAX_UPLOAD_BYTES
 from ..app.models import model_is_open
 from ..app.services import Services
 from ..app.settings import ENGINE_SETTINGS
-from ..page.html import SENDS_TO
+from ..page.html import where_text_goes
 from . import guard
 from .guard import Access, Bodies, Door, Guard
 
@@ -37,10 +37,6 @@ if TYPE_CHECKING:
 
 PORT_BUSY = "Port {port} is in use"
 PORT_REMEDY = "Choose another with --port, or leave --port out to take the next free one."
-MODELS_ELSEWHERE = {  # --engine -> why no model of this machine can be loaded
-    "remote": ("The server named on the command line answers, with a model of its own: models on this machine have no "
-               "part in it. To use them, start the app without --engine remote."),
-}
 PORTS_TRIED = 100
 # What Gradio's login form is made of: open to those who have not logged in yet.
 OF_THE_LOGIN = ("/", "/favicon.ico", "/robots.txt", "/manifest.json", "/theme.css", "/gradio_api/theme.css", "/assets/",
@@ -59,7 +55,7 @@ def serve(arguments: Arguments, make_engine: Callable[[EngineConfig], Any] | Non
                           remedy="Unset it and start again.")
     users = guard.read_users(arguments.auth_file) if arguments.auth_file else None
     access, origins = Access(guard.read_keys(arguments.api_key_file), users), guard.read_origins(arguments.allow_origin)
-    if not guard.is_loopback(arguments.host) and users is None:
+    if not is_loopback(arguments.host) and users is None:
         raise ConfigError(f"Listening on {arguments.host} would let others on the network in",
                           remedy="Give --auth-file with user:password lines, or leave --host at 127.0.0.1.")
     port = free_port(arguments.host, arguments.port)
@@ -88,12 +84,11 @@ def serve(arguments: Arguments, make_engine: Callable[[EngineConfig], Any] | Non
         hold.announce(url)
         print(f"TriForce Chat is running at {url}\nStop with Ctrl+C.", flush=True)
         if services.sends_to:
-            print(SENDS_TO.format(url=services.sends_to), flush=True)
+            print(where_text_goes(services.sends_to), flush=True)
         services.queue.not_loaded = _print_not_loaded
         for problem in services.start(arguments.files, HANDBOOK):  # only now: the engine must not slow the page's start
             print(problem, file=sys.stderr)
-        if not services.sends_to:  # nothing goes to a server unless somebody asks
-            services.suggestions.start()
+        services.suggestions.start()
         if not arguments.no_browser and has_display():
             webbrowser.open(url)
         leave.wait()
@@ -116,8 +111,7 @@ def make_services(arguments: Arguments, folders: places.Folders,
     if not model_is_open(arguments):
         fixed.append("model")
     return Services(folders, make_engine or engine_maker(arguments), config, read_document, fixed=fixed,
-                    plain=arguments.engine == "autoregressive", sends_to=arguments.base_url,
-                    models_unused=MODELS_ELSEWHERE.get(arguments.engine, ""))
+                    plain=arguments.engine == "autoregressive")
 
 
 def launch(services: Services, folders: places.Folders, *, host: str, port: int, access: Access | None = None,

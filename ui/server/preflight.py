@@ -23,7 +23,7 @@ from ..app import folders
 from ..app.arguments import Arguments, engine_config, engine_maker
 from ..app.models import model_is_open, remembered
 from ..page import formatting as fmt
-from ..page.html import APP
+from ..page.html import APP, where_text_goes
 
 PARTS = {
     "weights": "weights", "draft_weights": "draft model", "weight_copy": "quantised copy for drafts",
@@ -62,7 +62,7 @@ def check(arguments: Arguments) -> int:
 
 def network(arguments: Arguments) -> str:
     if arguments.engine == "remote":
-        return f"documents and questions are sent to {arguments.base_url}"
+        return where_text_goes(arguments.base_url)
     return ("a model named by repo id may be downloaded" if arguments.allow_download
             else "off (models are only taken from this machine)")
 

@@ -24,6 +24,7 @@ from ui.app.services import Services
 from ui.app.tab_view import TabView
 from ui.page import chat as welcome_view
 from ui.page import figures as charts
+from ui.page import html as html_of
 from ui.page import settings as engine_status_view
 from ui.page import strip
 from ui.page.layout import _bar
@@ -53,7 +54,7 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def remote(elsewhere: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Services]:
     monkeypatch.setenv("TRIFORCE_REMOTE_KEY", KEY)
     made = Services(folders.make_folders(tmp_path / "home"), lambda config: RemoteEngine(config, elsewhere),
-                    EngineConfig(), read_quickly, sends_to=elsewhere)
+                    EngineConfig(server=elsewhere), read_quickly)
     made.start([])
     yield made
     made.close()
@@ -99,21 +100,24 @@ def test_what_is_not_reported_is_shown_as_not_available(remote: Services, tmp_pa
                                 reported=False)
     assert strip.STRIP_REMOTE in drawn
     engine = engine_status_view.engine_section("ready", remote.queue.model, None, None, 0, False)
-    assert "leave this machine" in engine and "0 B" not in engine and "Draft" not in engine
+    assert "stay on this machine" in engine and "0 B" not in engine and "Draft" not in engine
     with pytest.raises(TriForceError, match="race"):
         remote.race(view, "How many?")
 
 
 def test_the_page_says_where_text_goes(remote: Services, elsewhere: str) -> None:
-    assert elsewhere in _bar(remote.sends_to) and elsewhere not in _bar("")
-    assert "leaves this machine" not in welcome_view.welcome(None, remote.sends_to)
+    far = "https://far.example/v1"
+    assert html_of.STAYS_HERE.format(url=elsewhere) in _bar(remote.sends_to) and elsewhere not in _bar("")
+    assert html_of.SENDS_TO.format(url=far) in _bar(far)
+    assert "Nothing leaves this machine" in welcome_view.welcome(None, remote.sends_to)
+    assert "Nothing leaves" not in welcome_view.welcome(None, far)
 
 
 def test_the_api_calls_the_model_what_the_server_calls_it(tmp_path: Path) -> None:
     small = SmallServer()
     services = Services(folders.make_folders(tmp_path / "home"),
-                        lambda config: RemoteEngine(config, small.url, "other"), EngineConfig(), read_quickly,
-                        sends_to=small.url)
+                        lambda config: RemoteEngine(config, small.url, "other"), EngineConfig(server=small.url),
+                        read_quickly)
     models = Models(services)
 
     async def asked() -> str:
@@ -132,7 +136,7 @@ def test_the_api_calls_the_model_what_the_server_calls_it(tmp_path: Path) -> Non
 def test_a_wrong_key_is_a_clear_card(elsewhere: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRIFORCE_REMOTE_KEY", "wrong" * 8)
     services = Services(folders.make_folders(tmp_path / "home"), lambda config: RemoteEngine(config, elsewhere),
-                        EngineConfig(), read_quickly, sends_to=elsewhere)
+                        EngineConfig(server=elsewhere), read_quickly)
     services.start([])
     wait_for(lambda: services.queue.state == "failed")
     assert "401" in services.queue.problem and "TRIFORCE_REMOTE_KEY" in services.queue.problem
@@ -144,4 +148,4 @@ def test_check_and_start_say_it_too(elsewhere: str, tmp_path: Path) -> None:
                              "--data-dir", str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=60,
                             env=os.environ | {"TRIFORCE_REMOTE_KEY": KEY})
     assert result.returncode == 0, result.stdout + result.stderr
-    assert f"sent to {elsewhere}" in result.stdout and "32,768" in result.stdout and KEY not in result.stdout
+    assert f"the server at {elsewhere}" in result.stdout and "32,768" in result.stdout and KEY not in result.stdout

@@ -25,16 +25,12 @@ from triforce_core import (
     ModelFound,
     ModelInfo,
     ModelOffer,
-    TriForceError,
 )
 from triforce_core.errors import ModelNotFoundError
-from ui.app import folders
-from ui.app.arguments import Arguments
 from ui.app.models import FETCH, LOOK, OFFER, Models, remembered
 from ui.app.services import Services
 from ui.app.tab_view import TabView
 from ui.page import models as models_view
-from ui.server import lifecycle
 
 GIB = 2**30
 EVIL = '<img src=x onerror=alert(1)>"'
@@ -141,12 +137,12 @@ def test_offer_then_fetch_then_a_new_look(models: Models, errands: Errands) -> N
     wait_for(idle(models))
     assert models.offer == THE_OFFER and [errand for errand, _ in errands.sent] == [OFFER]
     assert errands.sent[0][1].allow_download and errands.sent[0][1].model == "some/big"
-    html = models_view.board(models, "builtin", None)
+    html = models_view.board(models, EngineConfig(), None)
     assert "16.0 GB" in html and "4.0 GB" in html and "llama3" in html and 'data-action="fetch-model"' in html
     errands.hold.clear()
     models.fetch()
     wait_for(lambda: models.progress is not None)
-    html = models_view.board(models, "builtin", None)
+    html = models_view.board(models, EngineConfig(), None)
     assert "model.safetensors: 1.0 GB" in html and 'data-action="cancel-models"' in html
     models.cancel()
     assert not models.errand and models.offer == THE_OFFER and errands.closed >= 1
@@ -160,7 +156,7 @@ def test_what_went_wrong_is_said(models: Models, errands: Errands) -> None:
     errands.says[OFFER] = [ModelNotFoundError("no/such could not be looked up", remedy="Check the name.")]
     models.ask_hub("no/such")
     wait_for(idle(models))
-    html = models_view.board(models, "builtin", None)
+    html = models_view.board(models, EngineConfig(), None)
     assert "no/such could not be looked up. Check the name." in html and 'role="alert"' in html
 
 
@@ -246,7 +242,7 @@ def test_the_tab_looks_anew_after_a_while(models: Models, monkeypatch: pytest.Mo
 def test_names_from_disk_are_not_live(models: Models) -> None:
     models.found = (HOSTILE, replace(BIG, name=EVIL, model=EVIL, drafts=HOSTILE.drafts))
     models.offer = replace(THE_OFFER, repo=EVIL, licence=EVIL)
-    html = models_view.board(models, EVIL, None)
+    html = models_view.board(models, EngineConfig(model=EVIL), None)
     assert "<img" not in html and html.count("&lt;img") > 8
 
 
@@ -272,24 +268,12 @@ def test_a_chosen_model_is_loaded_and_remembered(services: Services, tmp_path: P
     assert remembered(services.folders.model, EngineConfig()) == EngineConfig()
 
 
-def test_where_no_model_of_this_machine_can_run_the_tab_says_so(tmp_path: Path, models: Models,
-                                                                errands: Errands) -> None:
-    given = Arguments(engine="remote", base_url="http://127.0.0.1:1/v1")
-    made = lifecycle.make_services(given, folders.make_folders(tmp_path / "home"))
-    with pytest.raises(TriForceError, match="--engine remote"):
-        made.use_model("builtin", "auto")
-    models.found = (BUILTIN,)
-    html = models_view.board(models, "builtin", replace(INFO, name="elsewhere/large"), made.models_unused)
-    assert "elsewhere/large" in html and "use-model" not in html
-    made.close()
-
-
 def test_a_listed_model_is_downloaded_only_after_a_yes(models: Models, errands: Errands) -> None:
     """The question says size, licence and place; before the yes nothing is sent."""
     errands.says[LOOK] = [BUILTIN, LISTED, TOO_LARGE]
     models.look()
     wait_for(lambda: models.listed and not models.errand)
-    html = models_view.board(models, "builtin", None)
+    html = models_view.board(models, EngineConfig(), None)
     assert html.index(models_view.RECOMMENDED) < html.index("Some 4B") < html.index("do not fit here (1)")
     assert "4.0 billion weights" in html and "terms to accept" in html
     assert re.search(r"Fits here with [\d,]+ tokens of context: .* Writes at most about [\d.]+ tokens/s", html)
@@ -298,12 +282,12 @@ def test_a_listed_model_is_downloaded_only_after_a_yes(models: Models, errands: 
     assert "Rounded to int8 when it is loaded, it fits here with" in rounded
     models.want("some/four")
     assert [errand for errand, _ in errands.sent] == [LOOK]
-    html = models_view.board(models, "builtin", None)
+    html = models_view.board(models, EngineConfig(), None)
     for words in ("Download Some 4B?", "10.0 GB come from", "some/four", "some/tiny", "Apache-2.0", "/home/me/hub",
                   "Yes, download 10.0 GB"):
         assert words in html, words
     models.want(None)
-    assert "Yes, download" not in models_view.board(models, "builtin", None)
+    assert "Yes, download" not in models_view.board(models, EngineConfig(), None)
     models.want("some/four")
     errands.says[FETCH] = [replace(THE_OFFER, repo="some/four", nbytes=8_100_000_000),
                            replace(THE_OFFER, repo="some/tiny", nbytes=2_000_000_000), LoadProgress("Fetching", 0.25)]
@@ -313,7 +297,7 @@ def test_a_listed_model_is_downloaded_only_after_a_yes(models: Models, errands: 
     errand, config = errands.sent[-1]
     assert errand == FETCH and (config.model, config.draft_model) == ("some/four", "some/tiny")
     assert config.allow_download
-    html = models_view.board(models, "builtin", None)
+    html = models_view.board(models, EngineConfig(), None)
     assert html.count("tf-meter-big") == 1
     assert html.index("tf-meter-big") > html.index("Some 4B"), "where it was pressed"
     errands.hold.set()
@@ -334,17 +318,17 @@ def test_what_has_grown_since_is_not_fetched(models: Models, errands: Errands) -
 def test_a_full_disk_leaves_no_yes(models: Models) -> None:
     models.listed = (replace(LISTED, disk_free=3_000_000_000),)
     models.want("some/four")
-    html = models_view.board(models, "builtin", None)
+    html = models_view.board(models, EngineConfig(), None)
     assert "not enough room" in html and "3.0 GB free" in html and "fetch-model" not in html
     models.want(None)
     models.offer = replace(THE_OFFER, folder="/hub", disk_free=1_000_000_000)
-    html = models_view.board(models, "builtin", None)
+    html = models_view.board(models, EngineConfig(), None)
     assert "4.0 GB are needed" in html and "fetch-model" not in html
 
 
 def test_where_nothing_is_recommended_the_list_says_so(models: Models) -> None:
     models.listed = (TOO_LARGE,)
-    html = models_view.board(models, "builtin", None)
+    html = models_view.board(models, EngineConfig(), None)
     assert models_view.NONE_RECOMMENDED in html and "needs 99 GiB" in html
     assert '<th scope="row">Some 70B</th><td>–</td><td>8K</td>' in html
 
@@ -354,7 +338,7 @@ def test_a_bad_name_is_refused_at_once_also_while_busy(given: str, models: Model
     errands.hold.clear()
     models.look()
     models.ask_hub(given)
-    html = models_view.board(models, "builtin", None)
+    html = models_view.board(models, EngineConfig(), None)
     assert f"“{given}” is no repository" in html and "OWNER/NAME" in html and 'role="alert"' in html
     errands.hold.set()
     wait_for(idle(models))
@@ -379,7 +363,7 @@ def test_a_good_name_while_busy_is_told_to_wait(models: Models, errands: Errands
 def test_a_folder_that_is_not_there_is_named(models: Models, tmp_path: Path) -> None:
     models.look(str(tmp_path / "nowhere"))
     wait_for(idle(models))
-    assert f"There is no folder {tmp_path / 'nowhere'}" in models_view.board(models, "builtin", None)
+    assert f"There is no folder {tmp_path / 'nowhere'}" in models_view.board(models, EngineConfig(), None)
     models.look(str(tmp_path))
     wait_for(idle(models))
     assert not models.refused
