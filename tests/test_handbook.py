@@ -88,7 +88,7 @@ def _words_of_the_program() -> list[str]:
 
 
 QUESTIONS = [  # and words of the sentence that answers
-    ("How many tokens are kept for questions and answers?", "Of the context 1,536 tokens are kept"),
+    ("How many tokens are kept for questions and answers?", "At least 640 tokens of the context are kept"),
     ("When was TriForce published?", "was published in 2024 by Hanshi Sun"),
     ("What is a bonus token?", "the extra token that a full pass yields"),
     ("Which command adds a text layer?", "ocrmypdf in.pdf out.pdf"),

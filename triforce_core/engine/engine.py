@@ -41,7 +41,8 @@ from .saved_readings import SavedReading
 from .session import AnswerEvent, Question, Session
 from .tune import ROOM, open_profile, subject, tune, usual_lengths
 
-_CONVERSATION = 1536  # tokens left for questions and answers beside a document
+_CONVERSATION = 1536  # tokens of questions and answers that memory is planned for
+_FIRST_ANSWER = 640  # tokens left beside a document at least: for a question and a short answer
 _SHORTEST_TUNED = 1024  # tokens: passes over less context cost what their weights cost
 _Step = TypeVar("_Step")
 
@@ -316,4 +317,4 @@ class Engine:
 
 def _without_conversation(context: int) -> int:
     """Return the tokens of a document that leave room for questions and answers."""
-    return context - min(_CONVERSATION, context // 4)
+    return context - min(_FIRST_ANSWER, context // 4)

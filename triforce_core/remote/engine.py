@@ -41,7 +41,7 @@ from .served import ServedModel, served
 from .server import Cancelled, RemoteServer, stays_here
 
 KEY_VARIABLE = "TRIFORCE_REMOTE_KEY"
-_CONVERSATION = 1536  # tokens left for questions and answers beside a document
+_FIRST_ANSWER = 640  # tokens left beside a document at least: for a question and a short answer
 _BYTES_PER_TOKEN = 4.0  # of English text, until the server has counted some
 _INSTRUCTION = ("Below is a document. A line such as [page 85] shows where a page begins. Use nothing but this "
                 "document to answer the questions about it, and name the pages that you rely on. Quote word for word, "
@@ -102,7 +102,7 @@ class RemoteEngine:
         pages = [stop - start for start, stop in
                  _shares(tokens, [len(page.text.encode()) + 12 for page in document.pages])]
         context = model.max_context
-        room = context - min(_CONVERSATION, context // 4) if context else tokens
+        room = context - min(_FIRST_ANSWER, context // 4) if context else tokens
         return DocumentFit(tokens, room, tuple(pages), estimated=counted is None)
 
     def open_document(self, document: Document) -> Iterator[PrefillProgress | DocumentOpened]:

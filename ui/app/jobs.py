@@ -5,6 +5,7 @@ A document may be deleted, its pages chosen anew and settings turned while a job
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import time
 from collections import deque
@@ -38,6 +39,7 @@ PAUSE_SECONDS = 1.0  # that a reading takes to make way
 FRONT = 200  # tokens, at most, that stand before the first page
 FRAME = 16  # tokens around a question and its answer
 LONGEST_ANSWER = 1_000_000  # tokens of one that may go on to its end
+SHORT_ANSWER = 256  # tokens of an answer for which there must be room
 USUAL_ANSWER = 1024  # tokens of an answer that are kept back for it
 LAST = 8  # answers of which the mean is taken
 PAUSABLE = ("waiting", "loading", "tokenize", "read")  # stages of a reading: behind them little is left
@@ -301,12 +303,32 @@ def read_by(tokens: int, page_tokens: Sequence[int], ranges: Ranges) -> Ranges:
 def room_for_pages(fit: DocumentFit, context: int, request: Request) -> int:
     """Return the tokens of pages to answer from where not all fit: what is kept back for the conversation grows with
     it, and leaves pages a quarter of their room. context: the model's, 0 where that is not known."""
-    turns, longest = request.history, min(request.sampling.max_new_tokens, USUAL_ANSWER, context // 4)
-    letters = len(request.system) + len(request.question) + sum(
-        len(turn.question) + len("" if turn.answer_token_ids else turn.answer) for turn in turns)
-    said = sum(FRAME + len(turn.answer_token_ids) for turn in turns) + 2 * letters / LETTERS_A_TOKEN  # other languages
-    left = context - FRONT - round(said) - longest if context else fit.max_tokens
+    longest = min(request.sampling.max_new_tokens, USUAL_ANSWER, context // 4)
+    said = _said(request, LETTERS_A_TOKEN / 2)  # other languages have fewer letters a token
+    left = context - FRONT - said - longest if context else fit.max_tokens
     return min(fit.max_tokens, max(left, fit.max_tokens // 4)) - SLACK
+
+
+def fit_of(fit: DocumentFit | None, ranges: Ranges) -> DocumentFit | None:
+    """Return how pages of a document fit, from how all do."""
+    if fit is None:
+        return None
+    tokens = tuple(fit.page_tokens[page - 1] for first, last in ranges for page in range(first, last + 1))
+    return dataclasses.replace(fit, tokens=sum(tokens), page_tokens=tokens)
+
+
+def outgrown(fit: DocumentFit, context: int, request: Request) -> bool:
+    """Return whether a conversation has grown until pages that fit leave no room for a short answer. context: the
+    model's, 0 where that is not known."""
+    needed = fit.tokens + FRONT + _said(request, LETTERS_A_TOKEN) + SHORT_ANSWER
+    return bool(context and request.history) and needed > context
+
+
+def _said(request: Request, letters_a_token: float) -> int:
+    """Return about how many tokens a conversation, its instructions and the question take."""
+    letters = len(request.system) + len(request.question) + sum(
+        len(turn.question) + len("" if turn.answer_token_ids else turn.answer) for turn in request.history)
+    return round(sum(FRAME + len(turn.answer_token_ids) for turn in request.history) + letters / letters_a_token)
 
 
 def _total(*seconds: float | None) -> float | None:

@@ -19,7 +19,20 @@ from triforce_core import DocumentFit, EngineConfig, EngineDiedError, TriForceEr
 from .accumulator import Accumulator
 from .conversations import Conversations
 from .engine_holder import Engine, EngineHolder, Stopped, TooLong
-from .jobs import PAUSABLE, READING_CANCELLED, Ahead, Fate, Job, JobKind, Request, Selection, in_order, room_for_pages
+from .jobs import (
+    PAUSABLE,
+    READING_CANCELLED,
+    Ahead,
+    Fate,
+    Job,
+    JobKind,
+    Request,
+    Selection,
+    fit_of,
+    in_order,
+    outgrown,
+    room_for_pages,
+)
 from .library import Library, Ranges
 from .passages import fitting_pages
 from .runs import Counters, Run, RunState, RunStore, compare_lanes
@@ -261,9 +274,10 @@ class Queue(EngineHolder):
         return run
 
     def _evidence_came(self, run: Run) -> None:
-        """Keep them with the answer, also where that has ended before: it failed, or was stopped."""
+        """Keep them with the answer, also where that has ended before: it failed, or was stopped. Once the app is
+        closing there is nothing to keep them in."""
         with self._news:
-            if run.conversation:
+            if run.conversation and not self._closing.is_set():
                 self._keep(run, run.state if run.ended else "running")
         run.heard()
         self._changed()
@@ -416,7 +430,8 @@ class Queue(EngineHolder):
         state: RunState = "done"
         run, why = job.run, ""
         try:
-            self._perform(job)
+            if not self._perform(job):
+                return
         except Stopped:
             if self._goes_on(job):
                 return
@@ -436,16 +451,21 @@ class Queue(EngineHolder):
         elif why:
             self._not_read(job, why)
 
-    def _perform(self, job: Job) -> None:
-        """Do a job. Raises Stopped, TooLong, or what goes wrong."""
+    def _perform(self, job: Job) -> bool:
+        """Do a job; return False where it was queued anew. Raises Stopped, TooLong, or what goes wrong."""
         run, request, selection = job.run, job.request, job.selection
         if job.kind == "engine":
-            return self._load_anew(job.config)
+            self._load_anew(job.config)
+            return True
         if run is not None:
             run.state, run.taken_at = "preparing", run.taken_at or time.time()
         self._open(job)
         if run is None or request is None or selection is None:
-            return
+            return True
+        fit = fit_of(self.fits.get(selection.key), selection.ranges)
+        if not run.race and fit and outgrown(fit, self.model.max_context if self.model else 0, request) \
+                and self._asks_of_part(job, run, fit):
+            return False
         if run.race:
             self._read_question(job, request)
         for lane in range(len(request.lanes)):
@@ -456,6 +476,7 @@ class Queue(EngineHolder):
         if run.race:
             run.outcome = compare_lanes(run.accumulators, self.model, [name for name, _ in request.lanes]) | {
                 "ranges": run.ranges}
+        return True
 
     def _poll(self) -> None:
         while not self._closing.wait(POLL_EVERY):

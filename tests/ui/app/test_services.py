@@ -19,7 +19,7 @@ from triforce_core import Document, EngineClient, EngineConfig, Page, SamplingPa
 from triforce_core.errors import DamagedWeightsError
 from ui.app import engine_holder, queue
 from ui.app import folders as places
-from ui.app.jobs import Request, Selection
+from ui.app.jobs import FRONT, SHORT_ANSWER, Request, Selection
 from ui.app.library import Library
 from ui.app.questions import MOST, ONE_AT_A_TIME, Suggestions
 from ui.app.queue import APP_ENDED
@@ -122,6 +122,21 @@ def test_an_engine_whose_process_is_stopped_is_said_and_replaced(tmp_path: Path,
         assert again.state == "done" and not notice.draw(view)
     finally:
         services.close()
+
+
+def test_a_conversation_that_grows_leaves_room_for_fewer_pages(services: Services, tmp_path: Path) -> None:
+    view = TabView()
+    services.add(view, [(write_book(tmp_path, "long.txt", pages=10), "long.txt")])
+    wait_for(lambda: phase(services, view) == "ready")
+    tokens = services.queue.fits[view.document].tokens
+    services.queue.reconfigure(EngineConfig(max_context=max(1024 + tokens, tokens + FRONT + SHORT_ANSWER) + 80))
+    words = " ".join(services.library.document(view.document).pages[7].text.split()[3:9])
+    first = asked(services, view, words)
+    assert first.state == "done" and not first.did_not_fit, "all pages, as long as there is room"
+    runs = [asked(services, view, f"{words} {'and then ' * 400}") for _ in range(2)]
+    assert [run.state for run in runs] == ["done", "done"] and runs[-1].did_not_fit
+    best = runs[-1].passages.passages[0].places[0].page
+    assert any(low <= best <= high for low, high in runs[-1].ranges)
 
 
 def test_what_is_too_long_is_answered_from_the_pages_of_its_passages(services: Services, tmp_path: Path) -> None:
