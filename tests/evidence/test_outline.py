@@ -135,6 +135,38 @@ def test_numbered_paragraphs_are_sections_where_nothing_else_is(request_: str, n
     assert named is not None and named.section is not None and named.section.title.startswith(f"{number}. ")
 
 
+@pytest.mark.parametrize(("request_", "title", "words"), [
+    ("Summarise section 2.0", "2.0 Rights of those who hold it here", "Who holds it may copy it and lend it. "),
+    ("What does section 2 say?", "2.0 Rights of those who hold it here", ""),
+    ("Summarise item 2.1 about lending", "2.1 Copies may be lent for a year.", "After that they come back"),
+    ("What does section 3.2 say?", "3.2 Who gives it on says so.", "It may be sold."),
+])
+def test_paragraphs_with_dotted_numbers_are_sections(request_: str, title: str, words: str) -> None:
+    text = """1.0 What this covers in all places.
+
+1.1 It holds for the work. See 3.1 as well.
+
+### 2.0 Rights of those who hold it here
+
+Who holds it may copy it and lend it.
+
+- 2.1 Copies may be lent for a year.
+
+After that they come back. In 1997 nobody knew.
+
+2.2 No copy is sold.
+
+3.1 Who changes it says what was changed.
+
+3.2 Who gives it on says so. It may be sold."""
+    held = Text.of(Document("Terms", "txt", (Page("1", text),), "terms"))
+    units = held.units("Terms")
+    found = Outline(held, units).named(request_, bare=False)
+    assert found and found.section and found.section.title == title
+    inside = [held.sentences[at] for unit in units[found.section.first : found.section.last] for at in unit.sentences]
+    assert words.strip() in " ".join(inside) and ("3.1" in " ".join(inside)) is False
+
+
 def test_items_of_a_list_are_no_sections() -> None:
     text = f"1. Rules\n\nThey are old. {'It is so. ' * 40}\n\n1. copy it;\n\n2. sing it;\n\n3. lend it;\n\n4. keep it."
     named = outline_of([], text).named("what does section 3 say?", bare=False)

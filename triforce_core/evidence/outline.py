@@ -79,7 +79,7 @@ _ASIDE = re.compile(r"\W*(?:table of contents|contents|(?:un|half )?copyright.*|
 _FRONT = re.compile(r"\W*(?:preface|foreword|title page|about (?:this|the) .*)\W*", re.IGNORECASE)
 _REQUEST = frozenset("summaris summari summar sum gist recap outlin overview main point key short brief nutshell "
                      "give tell me pleas describ explain list idea find tl dr wrap document text report paper".split())
-_PARAGRAPH = re.compile(r"(?:Section|Article|§)?\s?(\d{1,3})[.)]\s")
+_PARAGRAPH = re.compile(r"\W*(?:(?:Section|Article)\s)?(?:(\d{1,3})[.)]|(\d{1,3}(?:\.\d{1,3})+)[.)]?)\s")
 _OF_PARAGRAPHS = ("section", "article", "clause")
 _FEWEST, _TITLE_WORDS = 4, 8  # numbered paragraphs; words of their titles
 _FITS = 0.5  # share of words
@@ -119,7 +119,7 @@ class Outline:
         self.sections = list(_of_chapters(text, units))
         self.headings = list(_of_headings(units))
         numbered = {one.number for one in (*self.sections, *self.headings) if one.number}
-        self._paragraphs = [] if len(numbered) > 1 else _of_paragraphs(text, units)
+        self._paragraphs = _of_paragraphs(text, units, dotted=len(numbered) > 1)
         self._words = [(section, telling(_label(section.title)[2]) or telling(section.title))
                        for section in (*self.sections, *self.headings)]
 
@@ -193,7 +193,9 @@ class Outline:
         agree = all(one.number == one.place for one in called)
         if not found and kind not in _RARE and agree:
             found = [one for one in self.sections if one.place == wanted]
-        return found or [one for one in self._paragraphs if one.number == wanted and kind in _OF_PARAGRAPHS]
+        plain = wanted.removesuffix(".0")  # "5.0", of which 5.1 is a part
+        return found or [one for one in self._paragraphs
+                         if one.number == plain and (kind in _OF_PARAGRAPHS or "." in wanted)]
 
     def _behind_chapters(self) -> list[Section]:
         """Return the largest sections whose numbers begin anew: appendices that are numbered like chapters."""
@@ -311,20 +313,35 @@ def _called(title: str, line: str, above: str) -> tuple[str, str]:
     return next((one for one in found if one[1]), ("", ""))
 
 
-def _of_paragraphs(text: Text, units: Sequence[Unit]) -> list[Section]:
+def _of_paragraphs(text: Text, units: Sequence[Unit], dotted: bool) -> list[Section]:
     """Return the paragraphs of a text that are numbered from 0 or 1, as those of a licence; [] where they are few, or a
-    list within the text."""
-    found: list[tuple[int, str, str]] = []
+    list within the text. dotted: only numbers such as 2.3 count."""
+    found: list[tuple[int, tuple[int, ...], str]] = []
     for at, unit in enumerate(units):
         for sentence in (text.sentences[number] for number in unit.sentences):
             start = _PARAGRAPH.match(sentence)
-            if start and (int(start[1]) == int(found[-1][1]) + 1 if found else start[1] in ("0", "1")):
-                found.append((at, start[1], " ".join(sentence.split()[:_TITLE_WORDS])))
-    ends = [*(at for at, _, _ in found[1:]), len(units)]
+            if start and not (dotted and start[1]):
+                number = tuple(map(int, (start[1] or start[2]).removesuffix(".0").split(".")))
+                if _follows(number, found[-1][1] if found else ()):
+                    named = sentence[max(start.start(1), start.start(2)) :].split()[:_TITLE_WORDS]
+                    found.append((at, number, " ".join(named)))
     if len(found) < _FEWEST or 2 * (len(units) - found[0][0]) < len(units):
         return []
-    return [Section(title, 1, at, max(end, at + 1), number=number)
+    ends = [next((later for later, other, _ in found[place + 1 :] if other[: len(number)] != number), len(units))
+            for place, (_, number, _) in enumerate(found)]
+    return [Section(title, len(number), at, max(end, at + 1), number=".".join(map(str, number)))
             for (at, number, title), end in zip(found, ends, strict=True)]
+
+
+def _follows(number: tuple[int, ...], last: tuple[int, ...]) -> bool:
+    """Return whether a number comes next, or, behind one that was not seen, after that: 2.4 behind 2.3, 3 or 3.1 behind
+    2.4, 2.4.1 behind 2.4."""
+    if not last:
+        return number in ((0,), (1,), (1, 1))
+    same = next((place for place, (one, other) in enumerate(zip(number, last, strict=False)) if one != other),
+                min(len(number), len(last)))
+    step = number[same] - (last[same] if same < len(last) else 0) if same < len(number) else 0
+    return 1 <= step <= 1 + (same == len(last) - 1 > 0) and number[same + 1 :] in ((), (1,))
 
 
 def _places(chapters: Sequence[Chapter]) -> Iterator[str]:
