@@ -4,22 +4,25 @@ DATA is what `training.encoder_data` wrote, FOLDER a Hugging Face folder of all-
 losses: which passage answers (listwise, "nothing" at 0 nats), which of its sentences, vectors of questions and passages
 (in-batch negatives), and whether a passage supports a claim. Matrices are rounded to four bits, a scale for each 64, in
 training as in the file. With --teacher the layers of --layers are kept, and what the teacher says is learnt beside what
-is right. A tenth of the documents is in no training; `training.encoder_report` measures on it.
+is right. A tenth of the documents is in no training; `training.encoder_report` measures on it. Under `torchrun` each
+GPU reads steps of its own and gradients are averaged.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from training.encoder_report import report
-from training.encoder_rows import Data, Step, Steps
+from training.encoder_rows import CHECKS, Data, Step, Steps
 from training.harder import harder
 from training.mpnet import Encoder, base_weights, fewer_layers, load, save, with_heads
 
@@ -104,6 +107,18 @@ def total(parts: dict[str, Tensor]) -> Tensor:
     return (parts["passages"] + VECTORS * parts["vectors"] + MARKS * parts["marks"] + CHECKED * parts["checks"])
 
 
+def averaged(weights: list[Tensor], share: float) -> float:
+    """Average the gradients of all GPUs in place; return the mean of their shares of the time."""
+    if not dist.is_initialized():
+        return share
+    found = [one.grad for one in weights if one.grad is not None]
+    flat = torch.cat([*(one.flatten() for one in found), found[0].new_tensor([share])])
+    dist.all_reduce(flat, dist.ReduceOp.AVG)
+    for one, part in zip(found, flat[:-1].split([one.numel() for one in found]), strict=True):
+        one.copy_(part.view_as(one))
+    return float(flat[-1])
+
+
 def train(net: Encoder, teacher: Encoder | None, data: Data, options: argparse.Namespace) -> dict[str, Tensor]:
     """Train for so long; return the average of the weights of the second half."""
     device, dtype = torch.device(options.device), torch.bfloat16 if options.device == "cuda" else torch.float32
@@ -116,8 +131,9 @@ def train(net: Encoder, teacher: Encoder | None, data: Data, options: argparse.N
                                     "lr": HEAD_RATE}],
                                   lr=options.rate, betas=(0.9, 0.98), weight_decay=0.0, fused=options.device == "cuda")
     rates = [group["lr"] for group in optimiser.param_groups]
-    loader = DataLoader(Steps(data, options.size, MOST, options.seed), batch_size=None, num_workers=options.workers,
-                        prefetch_factor=4 if options.workers else None)
+    seed = options.seed + 1000 * int(os.environ.get("RANK", "0"))
+    loader = DataLoader(Steps(data, options.size, options.claims, MOST, seed), batch_size=None,
+                        num_workers=options.workers, prefetch_factor=4 if options.workers else None)
     average: dict[str, Tensor] = {}
     if teacher:
         teacher.working(dtype, train=False)
@@ -136,11 +152,11 @@ def train(net: Encoder, teacher: Encoder | None, data: Data, options: argparse.N
             loss = (1 - TAUGHT) * loss + TAUGHT * total(taught(said, theirs, step))
         loss.backward()
         net.collect()
+        share = averaged(list(net.parameters()), (time.time() - started) / options.seconds)
         torch.nn.utils.clip_grad_norm_(net.parameters(), LONGEST_STEP)
         optimiser.step()
         for name, part in parts.items():
             seen[name] = 0.97 * seen.get(name, float(part.detach())) + 0.03 * float(part.detach())
-        share = (time.time() - started) / options.seconds
         if share >= 1 or (share > AVERAGED_FROM and number % AVERAGED_EVERY == 0):
             for name, one in net.weights().items():
                 average[name] = average[name].lerp_(one.detach(), 1 - KEPT) if name in average else one.detach().clone()
@@ -155,6 +171,11 @@ def train(net: Encoder, teacher: Encoder | None, data: Data, options: argparse.N
 def make(options: argparse.Namespace) -> None:
     """All steps."""
     torch.manual_seed(options.seed)
+    first = os.environ.get("RANK", "0") == "0"
+    if "RANK" in os.environ:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        dist.init_process_group("nccl")
+        torch.manual_seed(options.seed + 1000 * dist.get_rank())  # of what is dropped
     data = Data(options.data)
     if options.base.is_dir():
         weights = base_weights(options.base, data.held["rows"])
@@ -173,6 +194,10 @@ def make(options: argparse.Namespace) -> None:
     teacher = Encoder(load(options.teacher)[0]).to(options.device) if options.teacher else None
     print(f"{sum(one.numel() for one in net.parameters()) / 1e6:.1f} M weights, {net.layers} layers", flush=True)
     average = train(net, teacher, data, options)
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    if not first:
+        return
     save(options.out, average, data.pieces)
     print(f"{options.out}: {options.out.stat().st_size / 2**20:.1f} MiB", flush=True)
     if options.report:
@@ -188,6 +213,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=480)
     parser.add_argument("--size", type=int, default=64, help="questions of a step")
+    parser.add_argument("--claims", type=int, default=CHECKS, help="claims of a step")
     parser.add_argument("--rate", type=float, default=RATE)
     parser.add_argument("--layers", type=int, nargs="+", help="those of the base that are kept")
     parser.add_argument("--teacher", type=Path)

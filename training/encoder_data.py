@@ -50,7 +50,7 @@ ARTICLE_CANDIDATES, ARTICLE_QUESTIONS, MOST_OF_ARTICLE = 10, 12000, 40
 BY_WORDS = 100  # passages in the order by words, of a held-out question
 WEIGHTS = {"natural": 1.0, "asked": 1.0, "multi": 0.5, "article": 0.4, "table": 0.12}
 TABLES, IN_SECTION = 700, 0.15  # documents with tables; share of the questions that are asked again of a section
-CHANGES, SENTENCES = 4, 24  # false claims made of an answer; sentences of a document that are claims
+CHANGES, SENTENCES = 6, 48  # false claims made of an answer; sentences of a document that are claims
 PIECES, LONGEST = 20480, 110  # of the vocabulary; of a text
 FIRST = ("<s>", "<pad>", "</s>", "[UNK]")
 
@@ -260,7 +260,7 @@ def add_sentence(add: Callable[..., None], source: Source, passage: Unit, change
         return
     add(claim, "", passage.path, held, SUPPORTED, "sentence")
     made = [found for kind in chance.sample(KINDS, len(KINDS)) if (found := changer.change(claim, kind, around))]
-    for found in made[:2]:
+    for found in made[:3]:
         both = [found.of(text) if text == claim else text for text in held]
         changed, label = found.of(claim), CONTRADICTED if found.kind in DENIED else NOT_SUPPORTED
         add(changed, "", passage.path, held, label, found.kind)

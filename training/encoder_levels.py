@@ -1,9 +1,8 @@
 """Fits when a passage is called found, and writes it into an encoder's file:
 `python -m training.encoder_levels TOLD FILE`.
 
-TOLD is what `training.encoder_report --told` wrote about documents that no training saw. What counts is the score
-of the best passage read, how far the second is below it, and the cosine of the best. The shares printed are of
-documents that a fit did not see, a fifth at a time.
+TOLD is what `training.encoder_report --told` wrote about documents that no training saw. What counts is said in
+`triforce_core.evidence.levels`. The shares printed are of documents that a fit did not see, a fifth at a time.
 """
 
 from __future__ import annotations
@@ -14,16 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
+from triforce_core.evidence.levels import features
+
 FOLDS, STEPS, PENALTY = 5, 50, 1e-2
-WRONG_FOUND = 0.07  # share of the answerable questions with a wrong passage called found, at most
-FALSELY_NONE = 0.06  # share of the answerable ones called not found though one of the first three answers, at most
-FARTHEST = 8.0  # nats; what a second passage is further below counts no more
-
-
-def features(question: dict) -> list[float]:
-    """1, the best score, how far below it the second is, the cosine of the best."""
-    scores = [*question["scores"], -FARTHEST]
-    return [1.0, scores[0], min(scores[0] - scores[1], FARTHEST), question["near"][0]]
+WRONG_FOUND = 0.05  # share of the answerable questions with a wrong passage called found, at most
+FALSELY_NONE = 0.05  # share of the answerable ones called not found though one of the first three answers, at most
 
 
 def chances(weights: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -58,9 +52,9 @@ def lowest(values: np.ndarray, bad: np.ndarray, most: float) -> float:
 
 
 def levels(questions: list[dict]) -> np.ndarray:
-    """fp32 [2, 5]: weights of `features` and an edge. Not found: below the second row's edge; otherwise found at or
+    """fp32 [2, 7]: weights of `features` and an edge. Not found: below the second row's edge; otherwise found at or
     above the first's. Prints what that does to questions about documents that were not fitted."""
-    rows = np.array([features(one) for one in questions])
+    rows = np.array([features(one["scores"], one["near"]) for one in questions])
     documents = np.array([one["document"] for one in questions])
     answers = np.array([one["answers"] for one in questions])
     first = np.array([bool(one["right"][0]) for one in questions])

@@ -22,7 +22,7 @@ EASIER = 12.0  # places in the order of candidates: so much further down, e time
 HIDDEN = 0.12  # share of the questions whose answer is not among the passages
 ASKED = 0.6  # share of the claims that are read with their question
 ROUND_TO = 16  # rows are filled up to a multiple
-HAND = 0.35  # share of the claims that people wrote
+HAND = 0.2  # share of the claims that people wrote
 LABELS = ((0, 0.45), (1, 0.27), (2, 0.28))  # share of the claims that are supported, absent, contradicted
 
 
@@ -126,8 +126,9 @@ def groups_of(rows: Sequence[tuple[list[int], list[int]]], most: int) -> list[Gr
 class Steps(IterableDataset):
     """Steps without end, each worker its own."""
 
-    def __init__(self, data: Data, size: int, most: int, seed: int) -> None:
-        self._data, self._size, self._most, self._seed = data, size, most, seed
+    def __init__(self, data: Data, size: int, claims: int, most: int, seed: int) -> None:
+        self._data, self._most, self._seed = data, most, seed
+        self._size, self._claims = size, claims
         held = data.held
         self._train = np.flatnonzero(~held["held"])
         unseen = {number for number, (_, one) in enumerate(held["documents"]) if one}
@@ -174,7 +175,8 @@ class Steps(IterableDataset):
             alones.append(len(near))
             alone_right.append(len(picked))
             asked.append(data.alone(question))
-        claims = self._checks[np.minimum(np.searchsorted(self._odds, chance.random(CHECKS)), len(self._checks) - 1)]
+        places = np.searchsorted(self._odds, chance.random(self._claims))
+        claims = self._checks[np.minimum(places, len(self._checks) - 1)]
         checked = [data.row(claim_of(data, claim, chance.random() < ASKED), claim[2]) for claim in claims]
         return Step(groups_of([*pairs, *asked, *alone, *checked], self._most), counts, rights, alones, alone_right,
                     torch.from_numpy(claims[:, 3].astype(np.int64)))

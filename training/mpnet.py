@@ -22,7 +22,7 @@ from training.four_bits import GROUP, four_bits, is_rounded, packed
 WIDTH, HEADS, BUCKETS, FARTHEST, EPS = 768, 12, 32, 128, 1e-5
 FIRST_POSITION, POSITIONS = 2, 258  # as the base counts them: a text's first piece is at 2
 BEGIN, PAD, END = 0, 1, 2
-LEVELS = ("levels", "checks")  # arrays of a file that are no weights: see training.encoder_levels
+LEVELS = ("levels",)  # arrays of a file that are no weights: see training.encoder_levels
 DROPPED = 0.1  # share of what a layer adds, in training
 NAMES = {"attention.attn.q": "query", "attention.attn.k": "key", "attention.attn.v": "value", "attention.attn.o": "out",
          "attention.LayerNorm": "norm", "intermediate.dense": "up", "output.dense": "down", "output.LayerNorm": "norm2"}

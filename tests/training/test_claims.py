@@ -47,9 +47,10 @@ def test_levels_part_what_scores_part() -> None:
     questions = [{"document": number, "answers": good, "right": [good, False], "scores": [4.0 if good else -4.0, -5.0],
                   "near": [0.5, 0.1]} for number in range(40) for good in (True, False)]
     made = levels(questions)
-    assert made.shape == (2, 5)
-    high, low = (1 / (1 + np.exp(-made[:, :4] @ np.array([1, score, lead, 0.5]))) for score, lead in ((4, 8), (-4, 1)))
-    assert (high >= made[:, 4]).all() and low[1] < made[1, 4]
+    assert made.shape == (2, 7)
+    high, low = (1 / (1 + np.exp(-made[:, :-1] @ np.array([1, score, lead, 8, 0.5, 0])))
+                 for score, lead in ((4, 8), (-4, 1)))
+    assert (high >= made[:, -1]).all() and low[1] < made[1, -1]
     true = np.arange(80) % 2 == 0
     supported, contradicted = edges(np.where(true, 0.9, 0.1), np.where(true, 0.05, 0.8), np.where(true, 0, 2), true)
     assert 0.1 < supported <= 0.9 + 1e-6 and 0.05 < contradicted <= 0.8 + 1e-6
@@ -59,5 +60,5 @@ def test_levels_are_no_weights(tmp_path: Path) -> None:
     file = tmp_path / "encoder.npz"
     save(file, {"norm.weight": torch.ones(4)}, ["<s>"])
     with np.load(file) as stored:
-        np.savez(file, **stored, levels=np.zeros((2, 5), np.float32), checks=np.zeros(2, np.float32))
+        np.savez(file, **stored, levels=np.zeros((2, 7), np.float32))
     assert list(load(file)[0]) == ["norm.weight"]

@@ -33,6 +33,7 @@ MOST = 8  # passages that are shown
 READ, READ_OF_NEAR = 24, 12  # passages that the encoder reads; where its own vectors chose them
 _BESIDE_NEAR, _BESIDE_STATIC = 0.1, 0.5  # what the best score by words counts beside a cosine of vectors
 _NEAR_COUNTS, _WORDS_COUNT = 3.0, 1.0  # nats for a cosine and for the best score by words, beside what reading says
+_COSINES = 3  # passages whose vectors are made for a question as long as those of all are not there
 _IN_SECTION = 4.0  # nats in favour of what stands in the section that the question names
 _OF_RECORD, _OFF_RECORD = 6.0, -2.0  # nats for the record that a question asks for; for every other
 _BESIDE = 1.0  # nats that a neighbour's mark may lie below the best sentence's to be marked with it
@@ -187,9 +188,10 @@ class PassageFinder:
         return shared
 
     def _cosines(self, question: str, before: str, units: Sequence[int]) -> list[float]:
-        """Return the cosine of the first with the question, and 0 of the others: it takes reading them once more."""
-        vector = Encoder.shipped().vectors([self.reading(units[0])])[0]
-        return [float(vector @ Encoder.shipped().question_vector(question, before)), *[0.0] * (len(units) - 1)]
+        """Return the cosines of the first few with the question: it takes reading them once more."""
+        vectors = Encoder.shipped().vectors([self.reading(at) for at in units[:_COSINES]])
+        near: list[float] = (vectors @ Encoder.shipped().question_vector(question, before)).tolist()
+        return near
 
     def _by_turns(self, question: str, order: list[int]) -> list[int]:
         """Return an order of passages in which documents that are compared take turns, each with its best first."""
