@@ -98,7 +98,7 @@ def test_a_layer_that_looks_garbled_goes_only_for_a_better_one(
         assert text == " ".join(LINES * 4)
     else:
         assert text == layer and not document.pages[0].words
-        assert document.warnings[0].startswith("Page 1 may have wrong letters: the file garbles them. ")
+        assert document.warnings[0].startswith("Page 1 may have wrong letters: they look garbled. ")
         assert ("Nothing better" if recognised else "pip install") in document.warnings[0]
 
 

@@ -111,7 +111,7 @@ def finish(raw: Raw, name: str) -> tuple[list[tuple[str, str]], list[str]]:
     kept = [number for number, page in enumerate(raw.pages) if page.kept]
     for numbers, remedy in (kept, "Nothing better could be recognised in the picture."), (garbled, _OCR):
         if numbers:
-            warnings.append(f"{page_numbers(numbers)} may have wrong letters: the file garbles them. {remedy}")
+            warnings.append(f"{page_numbers(numbers)} may have wrong letters: they look garbled. {remedy}")
     recognised = [number for number, page in enumerate(raw.pages) if page.words]
     if recognised:
         one = len(recognised) == 1
