@@ -90,6 +90,19 @@ def test_bullets_that_are_drawn_divide_items(tmp_path: Path) -> None:
     assert text.split("\n") == ["These are excluded:", "", *(f"• {item}" for item in items)]
 
 
+def test_two_marks_stand_in_one_object_with_holes_for_them(tmp_path: Path) -> None:
+    def page(pdf: Any) -> None:
+        pdf._code.append("BT /F2 11 Tf 1 0 0 1 72 720 Tm [(The lamps) -700 (were lit) -700 (and kept so,)] TJ ET")
+        write(pdf, ["which nobody had seen before that day, as they say in the harbour town."], y=706)
+        for before, gaps in ("The lamps", 0), ("The lampswere lit", 1):
+            mark(pdf, 73.5 + 7.7 * gaps + pdf.stringWidth(before, "Times-Roman", 11), 720)
+        pdf.setFont("Times-Roman", 8)
+        pdf.drawString(72, 90, f"1 {NOTE}")
+
+    (text,), _, _ = read(tmp_path, drawn(page))
+    assert text.startswith("The lamps were lit and kept so, which nobody") and text.endswith(f"\n\n[1] {NOTE}")
+
+
 def test_running_heads_that_name_the_chapter_are_no_sentences(tmp_path: Path) -> None:
     def page(number: int) -> Callable[[Any], None]:
         def draw(pdf: Any) -> None:

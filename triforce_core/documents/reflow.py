@@ -93,7 +93,7 @@ def between_lines(last: str, line: str) -> str:
 
 def is_tied(last: str, line: str) -> bool:
     """Say whether a dash at the end of a line belongs to the first word of the next one."""
-    return _TIED.search(last) is not None and (line[:1].isdigit() if last[-1] == "-" else line[:1].isalnum())
+    return _TIED.search(last[-2:]) is not None and (line[:1].isdigit() if last[-1] == "-" else line[:1].isalnum())
 
 
 def fills(last: str, line: str, width: int) -> bool:

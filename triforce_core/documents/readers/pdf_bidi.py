@@ -10,7 +10,8 @@ import ctypes
 import math
 import re
 import unicodedata
-from collections import Counter
+from bisect import bisect
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,6 +25,7 @@ _MORE_THAN_BLANK = 0.2  # ... where blanks are drawn, too ...
 _LEAST_BLANK = 0.1  # ... and where one is drawn right there
 _CELL = 2.0  # ems between two cells of a row
 _NEAR = 2.2  # sizes from a line to the next of its paragraph
+_STEP = 8.0  # points: places of a row that are looked up at once
 _RECENT = 60  # rows that a stray piece is looked for in
 _FORMS = re.compile("[\ufb1d-\ufdff\ufe70-\ufefc]")  # letters as they are drawn, not as they are written
 _KINDS = {"L": "L", "R": "R", "AL": "R", "EN": "N", "AN": "N", "CS": "S", "ES": "E", "ET": "T", "WS": " ", "NSM": "M"}
@@ -65,34 +67,49 @@ def rows_of_page(text: str, raw: Any, page: Any, c: Any) -> list[tuple[Row, bool
     PDFium's characters, each a string of one UTF-16 unit; raw: the page's text."""
     if text.isascii() or not RIGHT_TO_LEFT.search(text):
         return []
-    rows: list[Row] = []
+    found: list[_Places] = []
     glyphs = _glyphs(text, raw, c)
     for glyph in glyphs:
-        row = next((row for row in rows[: -_RECENT - 1 : -1] if _fits(glyph, row, row is rows[-1])), None)
-        if row is None:
-            rows.append([glyph])
-        else:
-            row.append(glyph)
-    marks = [glyph for row in rows if {glyph.kind for glyph in row} == {"M"} for glyph in row]
-    rows = [row for row in rows if row[0] not in marks]
-    for glyph in (*marks, *_unread(page, {glyph.drawn for glyph in glyphs}, c)):
-        row = next((row for row in rows if _fits(glyph, row, False)), None)
-        if row is not None:
-            row.append(glyph)
+        place = next((place for place in found[: -_RECENT - 1 : -1] if place.fits(glyph, place is found[-1])), None)
+        if place is None:
+            found.append(place := _Places())
+        place.add(glyph)
+    marks = [place for place in found if {glyph.kind for glyph in place.row} == {"M"}]
+    found = [place for place in found if place not in marks]
+    for glyph in (*(glyph for place in marks for glyph in place.row),
+                  *_unread(page, {glyph.drawn for glyph in glyphs}, c)):
+        place = next((place for place in found if place.fits(glyph, False)), None)
+        if place is not None:
+            place.add(glyph)
+    rows = [place.row for place in found]
     return [(sorted(_with_marks(row), key=lambda glyph: glyph.left), leftward)
             for row, leftward in zip(rows, _directions(rows), strict=True)
             if any(RIGHT_TO_LEFT.search(glyph.text) for glyph in row)]
 
 
-def _fits(glyph: Glyph, row: Row, latest: bool) -> bool:
-    """Say whether a glyph stands in a row: the latest may go on anywhere, an earlier one close by."""
-    last = row[0]
-    size = max(glyph.size, last.size)
-    small = min(glyph.size, last.size) < SMALL * size or not glyph.text or unicodedata.combining(glyph.text[-1])
-    if glyph.turn != last.turn or abs(glyph.base - last.base) > (_RAISED if small else _LEVEL) * size:
-        return False
-    return latest or any(-size < glyph.left - other.right < size and -size < other.left - glyph.right < size
-                         for other in row)
+class _Places:
+    """A row that grows, and its glyphs by where they end."""
+
+    def __init__(self) -> None:
+        self.row: Row = []
+        self._ends = defaultdict[int, Row](list)
+
+    def add(self, glyph: Glyph) -> None:
+        self.row.append(glyph)
+        self._ends[round(glyph.right / _STEP)].append(glyph)
+
+    def fits(self, glyph: Glyph, latest: bool) -> bool:
+        """Say whether a glyph stands in the row: the latest may go on anywhere, an earlier one close by."""
+        last = self.row[0]
+        size = max(glyph.size, last.size)
+        small = min(glyph.size, last.size) < SMALL * size or not glyph.text or unicodedata.combining(glyph.text[-1])
+        if glyph.turn != last.turn or abs(glyph.base - last.base) > (_RAISED if small else _LEVEL) * size:
+            return False
+        first, end = round((glyph.left - size) / _STEP), round((glyph.left + size) / _STEP) + 1
+        near = (other for at in range(first, end) for other in self._ends.get(at, ())
+                ) if end - first < len(self._ends) else self.row
+        return latest or any(-size < glyph.left - other.right < size and -size < other.left - glyph.right < size
+                             for other in near)
 
 
 def _glyphs(text: str, raw: Any, c: Any) -> list[Glyph]:
@@ -146,16 +163,17 @@ def _read(letters: Sequence[str]) -> str:
 
 def _with_marks(row: Row) -> Row:
     """Return a row with each mark in the glyph of the letter that it stands on."""
-    letters = [glyph for glyph in row if glyph.kind not in ("M", " ", "")]
+    letters = sorted((glyph.left + glyph.right, at) for at, glyph in enumerate(row) if glyph.kind not in ("M", " ", ""))
     kept = []
     for glyph in row:
-        middle = (glyph.left + glyph.right) / 2
-        letter = min(letters, key=lambda other: abs(other.left + other.right - 2 * middle), default=None)
-        if glyph.kind != "M" or letter is None:
+        if glyph.kind != "M" or not letters:
             kept.append(glyph)
-        else:
-            letter.text += glyph.text
-            letter.at += glyph.at
+            continue
+        middle = glyph.left + glyph.right
+        behind = bisect(letters, (middle, 0))
+        _, at = min(letters[max(0, behind - 1) : behind + 1], key=lambda letter: abs(letter[0] - middle))
+        row[at].text += glyph.text
+        row[at].at += glyph.at
     return kept
 
 

@@ -51,7 +51,7 @@ def without_raised(text: str) -> str:
 
 def raised_marks(text: str) -> list[str]:
     """Return the marks in a line that could be those of notes."""
-    return [mark for found in MARKED.findall(text) for mark in _parts(found)]
+    return [mark for found in MARKED.findall(text) for mark in _parts(found)] if RAISED in text else []
 
 
 def _parts(figure: str) -> list[str]:

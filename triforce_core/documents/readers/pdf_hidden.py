@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection, Iterable
 from functools import cached_property
 from typing import Any
 
+from .pdf_calls import address, quick
+
 _SMALLEST = 1.0  # points
 _WHITE = 250  # of 255, in each colour
 _FILLED = (0, 4)  # render modes that only fill
@@ -32,28 +34,34 @@ class Hidden:
         self._paper: Box = page.get_mediabox(fallback_ok=False) or self._sheet
         self._both = (max(self._sheet[0], self._paper[0]), max(self._sheet[1], self._paper[1]),
                       min(self._sheet[2], self._paper[2]), min(self._sheet[3], self._paper[3]))
-        self._colours = [ctypes.c_uint() for _ in range(4)]
-        self._sides = [ctypes.c_float() for _ in range(4)]
+        self._colours, self._sides = (ctypes.c_uint * 4)(), (ctypes.c_float * 4)()
+        self._mode = quick(c, "FPDFTextObj_GetTextRenderMode", "ip")
+        self._fill = quick(c, "FPDFPageObj_GetFillColor", "ippppp")
+        self._bounds_of = quick(c, "FPDFPageObj_GetBounds", "ippppp")
+        self._colour, self._side = ([ctypes.addressof(four) + step for step in (0, 4, 8, 12)]
+                                    for four in (self._colours, self._sides))
 
-    def hides(self, text_object: Any, box: Box, size: float, characters: int) -> tuple[bool, bool]:
+    def hides(self, text_object: int, box: Box, size: float, characters: int) -> tuple[bool, bool]:
         """Say whether the file hides what the object shows inside the box; and whether this is unseen, for it is
         invisible and lies on no picture, or beside the paper, which is no reason to lose a page of nothing else."""
         left, bottom, right, top = box
-        inside = self._both[0] < right and left < self._both[2] and self._both[1] < top and bottom < self._both[3]
-        beside = not inside and _beside(self._paper, box)
-        if not inside and not beside and _beside(self._sheet, box):
-            return True, False
-        mode = self._c.FPDFTextObj_GetTextRenderMode(text_object) if text_object else None
+        most_left, lowest, most_right, highest = self._both
+        beside = False
+        if right <= most_left or left >= most_right or top <= lowest or bottom >= highest:
+            beside = _beside(self._paper, box)
+            if not beside and _beside(self._sheet, box):
+                return True, False
+        mode = self._mode(text_object) if text_object else None
         unseen = beside or (mode in _INVISIBLE and not _lies_on(box, self._pictures))
         if size < _SMALLEST and max(right - left, top - bottom) < 2 * _SMALLEST * characters:
             return True, unseen
         if text_object and self._off and self._on_layer_that_is_off(text_object):
             return True, unseen
-        red, green, blue, alpha = self._colours
-        if mode not in _FILLED or not self._c.FPDFPageObj_GetFillColor(text_object, red, green, blue, alpha):
+        if mode not in _FILLED or not self._fill(text_object, *self._colour):
             return False, unseen
-        if red.value < _WHITE or green.value < _WHITE or blue.value < _WHITE:
-            return alpha.value == 0, unseen
+        red, green, blue, alpha = self._colours
+        if red < _WHITE or green < _WHITE or blue < _WHITE:
+            return alpha == 0, unseen
         around = (other for other, letter in self._backgrounds if not letter or (
             other[0] <= left and other[1] <= bottom and other[2] >= right and other[3] >= top))
         return not _lies_on(box, around), unseen
@@ -74,38 +82,43 @@ class Hidden:
     @cached_property
     def _backgrounds(self) -> list[tuple[Box, bool]]:
         """The boxes of what is not painted white, and whether it is a letter, such as a disc around a white figure."""
-        c, colours, boxes = self._c, self._colours, []
+        c, boxes = self._c, []
         for top, found, kind in self._objects:
             letter = kind == c.FPDF_PAGEOBJ_TEXT
-            white = (letter or kind == c.FPDF_PAGEOBJ_PATH) and c.FPDFPageObj_GetFillColor(found, *colours) and min(
-                colour.value for colour in colours[:3]) >= _WHITE
-            if not white and (found is top or not letter):
+            white = (letter or kind == c.FPDF_PAGEOBJ_PATH) and self._fill(found, *self._colour) and min(
+                self._colours[:3]) >= _WHITE
+            if not white and (found == top or not letter):
                 boxes.append((self._bounds(top), letter))
         return boxes
 
     @cached_property
-    def _objects(self) -> list[tuple[Any, Any, int]]:
+    def _objects(self) -> list[tuple[int, int, int]]:
         """The page's objects, also inside of forms: the page's one that it is in, itself, and its kind."""
-        c, known = self._c, list[tuple[Any, Any, int]]()
+        c, form, known = self._c, self._c.FPDF_PAGEOBJ_FORM, list[tuple[int, int, int]]()
+        kind_of, count_in = quick(c, "FPDFPageObj_GetType", "ip"), quick(c, "FPDFFormObj_CountObjects", "ip")
+        get_in = quick(c, "FPDFFormObj_GetObject", "ppi")
 
-        def gather(owner: Any, count: int, get: Callable[[Any, int], Any], top: Any, depth: int) -> None:
+        def gather(owner: int, count: int, get: Callable[[int, int], int], top: int, depth: int) -> None:
             for at in range(min(count, _MOST_OBJECTS - len(known))):
                 found = get(owner, at)
-                kind = c.FPDFPageObj_GetType(found)
-                known.append((top or found, found, kind))
-                if kind == c.FPDF_PAGEOBJ_FORM and depth < _DEEPEST:
-                    gather(found, c.FPDFFormObj_CountObjects(found), c.FPDFFormObj_GetObject, top or found, depth + 1)
+                kind = kind_of(found)
+                if kind != form:
+                    known.append((top or found, found, kind))
+                elif depth < _DEEPEST:
+                    gather(found, count_in(found), get_in, top or found, depth + 1)
 
-        gather(self._page.raw, c.FPDFPage_CountObjects(self._page.raw), c.FPDFPage_GetObject, None, 0)
-        return [thing for thing in known if thing[2] != c.FPDF_PAGEOBJ_FORM]
+        page = address(self._page.raw)
+        gather(page, c.FPDFPage_CountObjects(self._page.raw), quick(c, "FPDFPage_GetObject", "ppi"), 0, 0)
+        return known
 
-    def _bounds(self, found: Any) -> Box:
+    def _bounds(self, found: int) -> Box:
+        self._bounds_of(found, *self._side)
         left, bottom, right, top = self._sides
-        self._c.FPDFPageObj_GetBounds(found, left, bottom, right, top)
-        return left.value, bottom.value, right.value, top.value
+        return left, bottom, right, top
 
-    def _on_layer_that_is_off(self, text_object: Any) -> bool:
+    def _on_layer_that_is_off(self, address_of: int) -> bool:
         c = self._c
+        text_object = ctypes.cast(address_of, c.FPDF_PAGEOBJECT)
         for at in range(c.FPDFPageObj_CountMarks(text_object)):
             mark = c.FPDFPageObj_GetMark(text_object, at)
             if self._string(c.FPDFPageObjMark_GetName, mark) == "OC" and self._string(

@@ -9,7 +9,7 @@ from bisect import bisect
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -160,11 +160,16 @@ class _Gutters:
 
     def __init__(self, spans: Sequence[Span]) -> None:
         self._spans = spans
-        self._gaps = [-1.0]  # ems from the span before on the same line; -1: there is none
-        for last, span in pairwise(spans):
-            em = max(span.size, last.size)
-            level = span.turn == last.turn and abs(span.base - last.base) < 0.3 * em and span.left > last.left
-            self._gaps.append(max((span.left - last.right) / em, 0.0) if level else -1.0)
+        self._gap = cache(self._gap_before)
+
+    def _gap_before(self, at: int) -> float:
+        """Return the ems from the span before on the same line; -1.0: there is none."""
+        if not 0 < at < len(self._spans):
+            return -1.0
+        last, span = self._spans[at - 1], self._spans[at]
+        em = span.size if span.size > last.size else last.size
+        level = span.turn == last.turn and abs(span.base - last.base) < 0.3 * em and span.left > last.left
+        return max((span.left - last.right) / em, 0.0) if level else -1.0
 
     @cached_property
     def _levels(self) -> tuple[list[float], list[list[Span]]]:
@@ -180,18 +185,18 @@ class _Gutters:
     def part(self, at: int) -> bool:
         """Say whether a gutter lies before a span. The number of a heading or a line of code, the label of an item and
         dots that lead are no cells, nor are the words of a justified line."""
-        last, span, gap = self._spans[at - 1], self._spans[at], self._gaps[at]
+        last, span, gap = self._spans[at - 1], self._spans[at], self._gap(at)
         if gap < _TIGHT or _LEADERS.search(last.text[-6:]) or _LEADERS.match(span.text):
             return False
-        if self._gaps[at - 1] < 0 and (_LABEL.fullmatch(last.text) or (
-                _COUNT.fullmatch(last.text) and (*self._gaps[at + 1 : at + 2], 0.0)[0] < _TIGHT)):
+        if self._gap(at - 1) < 0 and (_LABEL.fullmatch(last.text) or (
+                _COUNT.fullmatch(last.text) and self._gap(at + 1) < _TIGHT)):
             return False
-        first = end = at
-        while self._gaps[first - 1] >= 0:
-            first -= 1
-        while end < len(self._gaps) and self._gaps[end] >= 0:
-            end += 1
-        gaps = self._gaps[first:end]
+        gaps = [gap]
+        for step in (-1, 1):
+            beside = at + step
+            while (other := self._gap(beside)) >= 0:
+                gaps.append(other)
+                beside += step
         if len(gaps) > _WORDS and max(gaps) < 1.25 * min(gaps):
             return False
         prose = last.text[-1] in ",-" or span.text[0].islower()
@@ -205,24 +210,24 @@ class _Gutters:
         number = bisect(bases, span.base + step * 0.5 * span.size) - (step < 0)
         rows = 0
         while 0 <= number < len(levels) and abs(bases[number] - span.base) < _NEAR * span.size:
-            left, right = [low], [high]
+            end, start, before, behind = low, high, False, False
             for other in levels[number]:
                 if other.left < low or (other.right < high and other.left - low < high - other.right):
-                    left.append(other.right)
+                    end, before = other.right if other.right > end else end, True
                 else:
-                    right.append(other.left)
-            low, high = max(left), min(right)
+                    start, behind = other.left if other.left < start else start, True
+            low, high = end, start
             if high - low < 0.2 * span.size:
                 break
-            rows += len(left) > 1 < len(right)
+            rows += before and behind
             number += step
         return rows
 
 
 def _piece(row: Sequence[Span]) -> Line:
     if len(row) == 1:
-        bold = row[0].bold and any(map(str.isalnum, row[0].text))
-        return Line(row[0].text, row[0].left, row[0].right, row[0].base, row[0].size, bold, pitch=row[0].pitch)
+        row[0].bold = row[0].bold and any(map(str.isalnum, row[0].text))
+        return row[0]
     main = max(row, key=lambda span: (span.size * min(len(span.text), 12), span.size))
     pitch = _pitch(row)
     text, right, level = "", row[0].left, True
@@ -336,7 +341,9 @@ def _item(cells: Cells) -> bool:
 
 
 def _edges(cell: Sequence[Line]) -> tuple[float, float, float]:
-    left, right = min(line.left for line in cell), max(line.right for line in cell)
+    left, right = cell[0].left, cell[0].right
+    for line in cell[1:]:
+        left, right = min(left, line.left), max(right, line.right)
     return left, right, (left + right) / 2
 
 

@@ -181,10 +181,12 @@ def _running_texts(rows: Sequence[Sequence[Line]], low: float, high: float, body
     few = (high - low) / (1 - 2 * _MARGIN) < _FEW_ROWS * body
     texts = []
     for at, (row, below) in enumerate(zip(rows, [*rows[1:], []], strict=False)):
+        if low < row[0].base < high or (few and not _stands_apart(gaps, at, body)):
+            texts.append(_TITLE)
+            continue
         heads = all(line.row for line in (*row, *below)) and below and row[0].base - below[0].base < 3 * row[0].size
         words = "   ".join(line.text for line in sorted(row, key=lambda line: line.left))
-        if heads or low < row[0].base < high or all(line.size > _LARGER * body for line in row) or (
-                few and not _stands_apart(gaps, at, body)):
+        if heads or all(line.size > _LARGER * body for line in row):
             words = _TITLE
         elif row[0].left > middle or all(line.size < _SMALLER * body for line in row):
             words = words.replace(" ", "  ")

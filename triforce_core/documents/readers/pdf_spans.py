@@ -12,11 +12,12 @@ from bisect import bisect
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import groupby, pairwise
 from typing import Any
 
 from .pdf_bidi import SMALL, Glyph, Row, cells, rows_of_page, usual_size
+from .pdf_calls import address, quick
 from .pdf_figures import RAISED, RAISED_END, is_raised_figure, lowered, raised
 from .pdf_hidden import Hidden
 
@@ -80,14 +81,16 @@ def spans_of_page(page: Any, hidden: Hidden, c: Any) -> list[Span]:
     # Glyphs without a meaning come as any control character, also as those that stand around raised figures.
     solid = text.replace("\x02", HYPHEN).replace(RAISED, "\x10").replace(RAISED_END, "\x10")
     asker = _Asker(solid, text_page.raw, hidden, c)
-    spans = asker.with_marks(list(asker.spans()))
+    spans = asker.with_marks(asker.spans())
     if rows := rows_of_page(text, text_page.raw, page, c):
         spans = _mirrored(list(asker.with_rows(spans, rows)))
     text_page.close()
     turns = Counter[int]()
     for span in spans:
         turns[span.turn] += len(span.text)
-    main = turns.most_common(1)[0][0] if turns else 0
+    if len(turns) < 2:
+        return spans
+    main = turns.most_common(1)[0][0]
     return sorted(spans, key=lambda span: span.turn != main)
 
 
@@ -138,28 +141,23 @@ def _mirror(pieces: Sequence[Sequence[Span]]) -> None:
             span.left, span.right = span.left + step, span.right + step
 
 
-def _whole(text: str) -> str:
-    """Join the halves of characters beyond U+FFFF, of which PDFium counts each as a character."""
-    return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
 class _Asker:
     def __init__(self, text: str, raw: Any, hidden: Hidden, c: Any) -> None:
-        self._text, self._raw, self._hidden, self._c = text, raw, hidden, c
-        self._box, self._matrix = c.FS_RECTF(), c.FS_MATRIX()
-        self._x, self._y = ctypes.c_double(), ctypes.c_double()
+        self._text, self._hides, self._c = text, hidden.hides, c
+        self._raw = address(raw)
+        self._object = cache(partial(quick(c, "FPDFText_GetTextObject", "ppi"), self._raw))
         self._fonts: dict[int, tuple[bool, bool]] = {}
+        self._box, self._matrix, self._origin = c.FS_RECTF(), c.FS_MATRIX(), (ctypes.c_double * 2)()
+        self._at_box, self._at_matrix, x = map(ctypes.addressof, (self._box, self._matrix, self._origin))
+        self._at_origin = x, x + 8
+        self._box_of, self._matrix_of, self._origin_of, self._size_of, self._font_of = (quick(c, *how) for how in (
+            ("FPDFText_GetLooseCharBox", "ipip"), ("FPDFText_GetMatrix", "ipip"), ("FPDFText_GetCharOrigin", "ipipp"),
+            ("FPDFText_GetFontSize", "dpi"), ("FPDFTextObj_GetFont", "pp")))
 
-        @cache
-        def object_of(at: int) -> tuple[int, Any]:
-            found = c.FPDFText_GetTextObject(raw, at)
-            return ctypes.addressof(found.contents) if found else 0, found
-
-        self._object = object_of  # its address, and the object itself
-
-    def spans(self) -> Iterator[Span]:
+    def spans(self) -> list[Span]:
         start, spaced = 0, True
-        for end in [*(found.end() for found in _BREAK.finditer(self._text)), len(self._text)]:
+        found: list[Span] = []
+        for end in [*(line.end() for line in _BREAK.finditer(self._text)), len(self._text)]:
             at = start
             last = start + len(self._text[start:end].rstrip()) - 1
             while at <= last:
@@ -167,16 +165,17 @@ class _Asker:
                     at, spaced = at + 1, True
                     continue
                 stop = self._object_end(at, last)
-                yield from self._pieces(at, stop, spaced)
+                self._add_pieces(found, at, stop, spaced)
                 at, spaced = stop, False
-            spaced = spaced or self._text[last + 1 : end] != ""
+            spaced = spaced or last + 1 < end
             start = end
+        return found
 
     def _object_end(self, at: int, last: int) -> int:
         """Return where the object of ``at`` ends; it goes no further than ``last``, and neither is white space."""
-        own = self._object(at)[0]
-        if self._object(last)[0] == own or (
-                self._text[last] == HYPHEN and last > at and self._object(last - 1)[0] == own):
+        own = self._object(at)
+        if self._object(last) == own or (
+                self._text[last] == HYPHEN and last > at and self._object(last - 1) == own):
             return last + 1
         low, high = at, last
         while high - low > 1:
@@ -186,20 +185,21 @@ class _Asker:
                 solid += 1
             if solid == high:
                 high = middle
-            elif self._object(solid)[0] == own:
+            elif self._object(solid) == own:
                 low = solid
             else:
                 high = middle
         return high
 
-    def _pieces(self, first: int, end: int, spaced: bool) -> Iterator[Span]:
-        """Yield the span, cut where a gap in it is wide."""
-        end = first + len(self._text[first:end].rstrip())
+    def _add_pieces(self, found: list[Span], first: int, end: int, spaced: bool) -> None:
+        """Add the span, cut where a gap in it is wide."""
+        while self._text[end - 1].isspace():
+            end -= 1
         span = self._span(first, end, spaced)
         loose = _LOOSE if not span.pitch else 1.02 * span.pitch / span.size
         tight = span.right - span.left < loose * span.size * (end - first) and "  " not in span.text
         if tight or span.turn:
-            yield span
+            found.append(span)
             return
         words = list(_WORD.finditer(self._text, first, end))
         cuts = [first]
@@ -211,7 +211,7 @@ class _Asker:
             part = self._span(start, start + len(self._text[start:stop].rstrip()), spaced or start > first)
             if part.pitch:
                 part.text = self._on_grid([word for word in words if start <= word.start() < stop], part)
-            yield part
+            found.append(part)
 
     def _on_grid(self, words: Sequence[re.Match[str]], span: Span) -> str:
         """Return the words of a span of fixed pitch with the blanks that stand between them on the page: in the file
@@ -227,26 +227,28 @@ class _Asker:
 
     def with_marks(self, spans: list[Span]) -> list[Span]:
         """Return spans, and the raised marks that are drawn before or after their line put where they stand in it."""
-        marks = [span for before, span, after in zip([None, *spans], spans, [*spans[1:], None], strict=False)
-                 if len(span.text) <= _LONGEST_MARK and is_raised_figure(span.text.strip())
-                 and not _touch(before, span) and not _touch(span, after)]
-        ordered = sorted(spans, key=lambda span: span.base) if marks else []
-        bases = [span.base for span in ordered]
-        for mark in marks:
+        small = SMALL * max((span.size for span in spans), default=0.0)
+        marks = {at: span for at, span in enumerate(spans) if span.size < small and len(span.text) <= _LONGEST_MARK
+                 and is_raised_figure(span.text.strip()) and not (at and _touch(spans[at - 1], span))
+                 and not (at + 1 < len(spans) and _touch(span, spans[at + 1]))}
+        if not marks:
+            return spans
+        hosts = [[] if at in marks else [span] for at, span in enumerate(spans)]  # and the marks put beside each
+        ordered = sorted(range(len(spans)), key=lambda at: spans[at].base)
+        bases = [spans[at].base for at in ordered]
+        for own, mark in marks.items():
             near = ordered[bisect(bases, mark.base - 3 * mark.size) : bisect(bases, mark.base)]
-            for host in near:
-                step = (mark.base - host.base) / host.size
-                if mark.size < SMALL * host.size and 0.12 < step < _HIGHEST and host.turn == mark.turn and (
-                        parts := self._with_mark(host, mark)):
-                    spans.remove(mark)
-                    at = spans.index(host)
-                    spans[at : at + 1] = parts
-                    break
-        return spans
+            found = ((host, at, parts) for host in (hosts[number] for number in near) for at, span in enumerate(host)
+                     if (parts := self._with_mark(span, mark)))
+            host, at, parts = next(found, (hosts[own], 0, [mark]))
+            host[at : at + 1] = parts
+        return [span for host in hosts for span in host]
 
     def _with_mark(self, host: Span, mark: Span) -> list[Span]:
         """Return a span with the mark that stands behind, before or in it; [] where there is no room for it."""
         em = host.size
+        if mark.size >= SMALL * em or not 0.12 < (mark.base - host.base) / em < _HIGHEST or host.turn != mark.turn:
+            return []
         if abs(mark.left - host.right) < _BESIDE * em:
             return [host, mark]
         if abs(host.left - mark.right) < _BESIDE * em:
@@ -261,33 +263,37 @@ class _Asker:
         return []
 
     def _edge(self, at: int, side: int) -> float:
-        self._c.FPDFText_GetLooseCharBox(self._raw, at, self._box)
+        self._box_of(self._raw, at, self._at_box)
         return float(self._box.right if side else self._box.left)
 
     def _span(self, first: int, end: int, spaced: bool) -> Span:
-        c, raw, matrix = self._c, self._raw, self._matrix
+        raw, matrix, box = self._raw, self._matrix, self._box
         text = self._text[first:end]
         last = end - 1
-        while last > first and (text[last - first] == HYPHEN or "\udc00" <= text[last - first] < "\ue000"):
-            last -= 1
-        found = self._object(first)[1]
-        c.FPDFText_GetMatrix(raw, first, matrix)
-        size = c.FPDFText_GetFontSize(raw, first) * math.hypot(matrix.c, matrix.d)
-        c.FPDFText_GetCharOrigin(raw, first, self._x, self._y)
+        if not text.isascii():
+            while last > first and (text[last - first] == HYPHEN or "\udc00" <= text[last - first] < "\ue000"):
+                last -= 1
+            # Join the halves of characters beyond U+FFFF, of which PDFium counts each as a character.
+            text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        found = self._object(first)
+        self._matrix_of(raw, first, self._at_matrix)
+        size = self._size_of(raw, first) * math.hypot(matrix.c, matrix.d)
+        self._origin_of(raw, first, *self._at_origin)
         turn = round(math.atan2(matrix.b, matrix.a) / (math.pi / 2)) % 4 if matrix.b or matrix.a < 0 else 0
-        c.FPDFText_GetLooseCharBox(raw, first, self._box)
-        left, low, right, high = self._box.left, self._box.bottom, self._box.right, self._box.top
+        self._box_of(raw, first, self._at_box)
+        left, low, right, high = box.left, box.bottom, box.right, box.top
         bold, fixed = self._font(found)
         pitch = right - left if fixed and turn == 0 and right - left < _WIDE * size else 0.0
         if last > first:
-            c.FPDFText_GetLooseCharBox(raw, last, self._box)
-            left, right = min(left, self._box.left), max(right, self._box.right)
-            low, high = min(low, self._box.bottom), max(high, self._box.top)
-        x, y = self._x.value, self._y.value
-        place = (left, right, y) if not turn else [(low, high, -x), (-right, -left, -y), (-high, -low, x)][turn - 1]
-        hidden, unseen = self._hidden.hides(found, (left, low, right, high), size, end - first)
-        return Span(_whole(text), *place, size or 1.0, bold, pitch=pitch, spaced=spaced, turn=turn, hidden=hidden,
-                    unseen=unseen, first=first, end=end)
+            self._box_of(raw, last, self._at_box)
+            left, right = min(left, box.left), max(right, box.right)
+            low, high = min(low, box.bottom), max(high, box.top)
+        hidden, unseen = self._hides(found, (left, low, right, high), size, end - first)
+        x, y = self._origin
+        if turn:
+            left, right, y = [(low, high, -x), (-right, -left, -y), (-high, -low, x)][turn - 1]
+        return Span(text, left, right, y, size or 1.0, bold, False, pitch, False, spaced, False, turn, hidden, unseen,
+                    first, end)
 
     def with_rows(self, spans: Sequence[Span], rows: Sequence[tuple[Row, bool]]) -> Iterator[Span]:
         """Yield spans, with those of rows that hold letters from right to left put together anew."""
@@ -322,19 +328,17 @@ class _Asker:
             words = "".join(glyph.text for glyph in part)
             text = text + raised(words) if shift > 0 and is_raised_figure(words) else lowered(
                 text, words) if shift < 0 else text + words
-        bold, _ = self._font(self._object(main.at[0])[1])
+        bold, _ = self._font(self._object(main.at[0]))
         return Span(text, min(glyph.left for glyph in solid), max(glyph.right for glyph in solid), main.base, main.size,
                     bold, turn=main.turn)
 
-    def _font(self, text_object: Any) -> tuple[bool, bool]:
+    def _font(self, text_object: int) -> tuple[bool, bool]:
         """Return whether an object's font is bold, and whether all its characters are as wide."""
         if not text_object:
             return False, False
-        c = self._c
-        font = c.FPDFTextObj_GetFont(text_object)
-        key = ctypes.addressof(font.contents) if font else 0
+        key = self._font_of(text_object)
         if key not in self._fonts:
-            name = ctypes.create_string_buffer(128)
+            c, font, name = self._c, ctypes.cast(key, self._c.FPDF_FONT), ctypes.create_string_buffer(128)
             if font:
                 c.FPDFFont_GetBaseFontName(font, name, 128)
             named = name.value.decode("latin-1")
@@ -345,8 +349,8 @@ class _Asker:
         return self._fonts[key]
 
 
-def _touch(span: Span | None, after: Span | None) -> bool:
+def _touch(span: Span, after: Span) -> bool:
     """Say whether a span stands right behind another one, on its line or a little above or below."""
-    return span is not None and after is not None and span.turn == after.turn and (
+    return span.turn == after.turn and (
         -0.6 < (after.left - span.right) / max(span.size, after.size) < 1
         and abs(after.base - span.base) < _HIGHEST * max(span.size, after.size))
