@@ -71,26 +71,29 @@ class Emulated:
 
     def triforce_pass(self, given: Any) -> int:
         call, p = _Call(), given._obj
-        asked, cache = p.heads * p.group * p.dim, p.heads * p.slots * p.row
+        asked = p.heads * p.group * p.dim
         first, layers = call.add(p), (native.LayerStruct * p.num_layers).from_address(ctypes.addressof(p.layers[0]))
-        head = p.head[0]
+        places = (native.PlaceStruct * p.num_layers).from_address(p.places)
+        head, ropes = p.head[0], 1 + max(max(layer.rope, layer.query_rope) for layer in layers)
         call.point(first, 0, p, layers=ctypes.sizeof(layers), head=ctypes.sizeof(head), final_norm=p.width * 4,
-                   cos=p.n * p.dim * 4, sin=p.n * p.dim * 4, hidden=p.n * p.width * 4,
-                   logits=p.logits_rows * head.outputs * 4, keys=p.num_layers * 8, values=p.num_layers * 8,
-                   mask=p.n * p.masked, mass=p.num_layers * p.heads * p.chunks * 4,
+                   cos=ropes * p.n * p.dim * 4, sin=ropes * p.n * p.dim * 4, hidden=p.n * p.width * 4,
+                   logits=p.logits_rows * head.outputs * 4, places=ctypes.sizeof(places),
+                   mass=p.num_layers * p.heads * p.chunks * 4,
                    queries=p.n * asked * 2 * (p.num_layers if p.keeps_queries else 1),
                    narrow=p.n * max(p.width, asked, p.inner) * 2,
-                   wide=p.n * max(asked + 2 * p.heads * p.dim, 2 * p.inner) * 4)
+                   wide=p.n * max(asked + 2 * p.heads * p.dim, 2 * p.inner, p.width) * 4)
         _point_linear(call, call.numbers["head"], 0, head)
+        around = call.numbers["places"]
         for i, layer in enumerate(layers):
             start, block = i * ctypes.sizeof(native.LayerStruct), call.numbers["layers"]
             for name in ("qkv", "output", "gate_up", "down"):
                 _point_linear(call, block, start + getattr(native.LayerStruct, name).offset, getattr(layer, name))
-            call.point(block, start, layer, input_norm=p.width * 4, post_norm=p.width * 4, q_norm=p.dim * 4,
-                       k_norm=p.dim * 4)
-            for name in ("keys", "values"):
-                at = ctypes.c_void_p.from_address(getattr(p, name) + 8 * i).value
-                call.pointers.append((call.numbers[name], 8 * i, call.add_at(at, cache)))
+            heads = (p.heads * p.group, p.heads) if layer.whole else (1, 1)
+            call.point(block, start, layer, input_norm=p.width * 4, post_norm=p.width * 4, q_norm=heads[0] * p.dim * 4,
+                       k_norm=heads[1] * p.dim * 4, attention_norm=p.width * 4, mlp_norm=p.width * 4)
+            own, at = places[i], i * ctypes.sizeof(native.PlaceStruct)
+            cache = p.heads * own.slots * own.row
+            call.point(around, at, own, keys=cache, values=cache, mask=p.n * own.masked)
         return call.by(self.process, 0)
 
 

@@ -63,6 +63,20 @@ def test_model_type_stands_in_for_architectures() -> None:
     assert parse_config(raw).qkv_bias
 
 
+def test_a_published_config_leaves_its_familys_defaults_out() -> None:
+    """As Gemma 3 4B's: only what differs from them, and that inside."""
+    gemma = parse_config({
+        "architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "eos_token_id": [1, 106],
+        "text_config": {"hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text",
+                        "num_hidden_layers": 34, "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+                        "sliding_window": 1024}, "vision_config": {"hidden_size": 1152}})
+    assert gemma.windows == (*(1024, 1024, 1024, 1024, 1024, 0) * 5, *(1024,) * 4)
+    assert (gemma.rope.theta, gemma.rope.factor) == (1e6, 8.0) and gemma.eos_token_ids == (1, 106)
+    assert [(rope.kind, rope.theta) for rope in gemma.other_ropes] == [("default", 1e4)]
+    assert (gemma.vocab_size, gemma.num_heads, gemma.num_kv_heads, gemma.head_dim) == (262208, 8, 4, 256)
+    assert gemma.tied_embeddings and gemma.score_scale == 1.0 and gemma.kv_bytes_per_token(2) == 5 * 4 * 256 * 2 * 2
+
+
 def test_layers_that_attend_a_window() -> None:
     mistral = parse_config(tiny_config(architectures=["MistralForCausalLM"], sliding_window=128))
     assert mistral.windows == (128, 128) and mistral.kv_bytes_per_token(2) == mistral.whole_layers == 0

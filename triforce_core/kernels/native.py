@@ -32,8 +32,13 @@ class LinearStruct(Structure):
 
 class LayerStruct(Structure):
     _fields_ = [(name, LinearStruct) for name in ("qkv", "output", "gate_up", "down")] + [
-        (name, c_void_p) for name in ("input_norm", "post_norm", "q_norm", "k_norm")] + [
-        (name, c_int64) for name in ("rope", "query_rope")]
+        (name, c_void_p) for name in ("input_norm", "post_norm", "q_norm", "k_norm", "attention_norm", "mlp_norm")] + [
+        (name, c_int64) for name in ("rope", "query_rope", "whole")]
+
+
+class PlaceStruct(Structure):
+    _fields_ = [(name, c_void_p) for name in ("keys", "values", "mask")] + [
+        (name, c_int64) for name in ("slots", "first_slot", "length", "masked", "row", "bits", "noted")]
 
 
 class AttentionStruct(Structure):
@@ -46,11 +51,11 @@ class AttentionStruct(Structure):
 
 class PassStruct(Structure):
     _fields_ = [("layers", POINTER(LayerStruct)), ("head", POINTER(LinearStruct)), *(
-        (name, c_void_p) for name in ("final_norm", "cos", "sin", "hidden", "logits", "keys", "values", "mask", "mass",
-                                      "queries", "narrow", "wide")), *(
+        (name, c_void_p) for name in ("final_norm", "cos", "sin", "hidden", "logits", "places", "mass", "queries",
+                                      "narrow", "wide")), *(
         (name, c_int64) for name in (
-            "num_layers", "n", "width", "heads", "group", "dim", "inner", "slots", "first_slot", "length", "masked",
-            "mass_rows", "chunk", "chunks", "logits_rows", "keeps_queries", "threads", "row", "bits")),
+            "num_layers", "n", "width", "heads", "group", "dim", "inner", "mass_rows", "chunk", "chunks", "logits_rows",
+            "keeps_queries", "threads", "gelu")),
                 ("eps", c_float)]
 
 

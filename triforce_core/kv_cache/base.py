@@ -61,6 +61,9 @@ class LayerBuffers:
         self.keys[:, start : start + n] = k.transpose(0, 1)
         self.values[:, start : start + n] = v.transpose(0, 1)
 
+    def make_room(self, start: int, n: int) -> None:
+        """Have slots for n tokens from ``start`` on, where the owner does not see to it."""
+
     def view(self, start: int, n: int, mask: Tensor | None, index: ChunkIndex | None, masks: Masks) -> KVView:
         """Return what n tokens written from ``start`` on attend. mask: see KVView. masks: of this pass."""
         return KVView(self.keys, self.values, start + n, mask, index, room=self.room)
@@ -192,6 +195,7 @@ class KVCache(ABC):
     commit does."""
 
     capturable = True  # buffers stay where they are from pass to pass: one may be captured as a graph
+    lies_still: bool  # they do so within a pass
     streams = False  # each pass brings keys and values through a link, layer by layer
 
     def __init__(self, num_layers: int, num_kv_heads: int, head_dim: int, *, slots: int, dtype: torch.dtype,
@@ -210,7 +214,8 @@ class KVCache(ABC):
         self._masks: Masks = {}
         self.windows = tuple(layer.window for layer in self.layers) if any(
             layer.window for layer in self.layers) else ()
-        self.capturable = self.capturable and not self.windows  # their tokens change places
+        self.lies_still = self.capturable
+        self.capturable = self.capturable and not self.windows  # their tokens change places between passes
 
     @property
     def num_staged(self) -> int:
@@ -277,6 +282,15 @@ class KVCache(ABC):
         if layer == self.num_layers - 1:
             self.staged_elsewhere()
         return buffers.view(start, n, self._mask, self.indices[layer], self._masks)
+
+    def upcoming(self) -> list[KVView]:
+        """Return what each layer will attend of the pass that began, which writes its keys and values itself."""
+        found, n = [], self._pass_size
+        for layer, index in zip(self.layers, self.indices, strict=True):
+            start = self.length if layer.window else self.next_slot
+            layer.make_room(start, n)
+            found.append(layer.view(start, n, self._mask, index, self._masks))
+        return found
 
     def staged_elsewhere(self) -> None:
         """Count what ``begin`` announced as staged: a captured pass has written it, from next_slot."""

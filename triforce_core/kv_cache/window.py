@@ -35,10 +35,13 @@ class WindowLayer(LayerBuffers):
 
     def write(self, start: int, k: Tensor, v: Tensor) -> None:
         """Write k, v [n, H, D] of tokens from ``start`` on. Raises NotEnoughMemoryError."""
-        at, stop = start - self.first, start - self.first + k.shape[0]
-        if stop > self.keys.shape[1]:
-            super().resize(stop, at)
-        super().write(at, k, v)
+        self.make_room(start, k.shape[0])
+        super().write(start - self.first, k, v)
+
+    def make_room(self, start: int, n: int) -> None:
+        """Raises NotEnoughMemoryError."""
+        if start + n - self.first > self.keys.shape[1]:
+            super().resize(start + n - self.first, start - self.first)
 
     def view(self, start: int, n: int, mask: Tensor | None, index: ChunkIndex | None, masks: Masks) -> KVView:
         length, key = start + n - self.first, (self.window, self.first)

@@ -5,13 +5,13 @@ Not all passes: see ``NativePass.of`` and ``run``. The others go op by op, with 
 
 from __future__ import annotations
 
-from ctypes import addressof, byref, c_void_p, pointer
+from ctypes import addressof, byref, pointer
 
 import torch
 from torch import Tensor
 
 from ..kernels import AttentionObserver, Linear, native
-from ..kv_cache.base import KVCache
+from ..kv_cache.base import KVCache, KVView
 from .config import ModelConfig
 from .layers import DecoderWeights
 
@@ -25,22 +25,21 @@ class NativePass:
         self._weights = weights  # everything that is pointed to, so that it stays
         self._layers = (native.LayerStruct * c.num_layers)(*(
             native.LayerStruct(*(_struct(linear) for linear in (layer.qkv, layer.output, layer.gate_up, layer.down)),
-                               *map(native.address, (layer.input_norm, layer.post_norm, layer.q_norm, layer.k_norm)),
-                               layer.rope, layer.query_rope)
+                               *map(native.address, (layer.input_norm, layer.post_norm, layer.q_norm, layer.k_norm,
+                                                     layer.attention_norm, layer.mlp_norm)),
+                               layer.rope, layer.query_rope, c.qk_norm == "whole")
             for layer in weights.layers))
         self._head = pointer(head.struct)
         self._config = c
         asked = c.num_heads * c.head_dim
         self._narrow_width = max(c.hidden_size, asked, c.intermediate_size)
-        self._wide_width = max(asked + 2 * c.num_kv_heads * c.head_dim, 2 * c.intermediate_size)
+        self._wide_width = max(asked + 2 * c.num_kv_heads * c.head_dim, 2 * c.intermediate_size, c.hidden_size)
         self._narrow = self._queries = torch.empty(0, dtype=torch.bfloat16)
         self._wide = torch.empty(0)
 
     @classmethod
     def of(cls, config: ModelConfig, weights: DecoderWeights) -> NativePass | None:
         """Return a whole model's pass; None where a part is not the library's, or a width is not of whole vectors."""
-        if (config.norms, config.activation) != ("before", "silu") or config.qk_norm == "whole" or config.experts:
-            return None
         products = [linear for layer in weights.layers
                     for linear in (layer.qkv, layer.output, layer.gate_up, layer.down)]
         whole = all(width % native.LANES == 0 for width in (config.hidden_size, config.intermediate_size))
@@ -53,15 +52,14 @@ class NativePass:
             logits_rows: int, observer: AttentionObserver | None) -> Tensor | None:
         """``Llama.forward`` from the embedded tokens [n, d] on, which it changes; the cache has begun the pass. None:
         nothing done, this cache needs it op by op."""
-        if not cache.capturable or any(index is not None for index in cache.indices):
+        if not cache.lies_still or any(index is not None for index in cache.indices):
             return None
-        c, n, slots = self._config, hidden.shape[0], cache.slots
-        first, length = cache.next_slot, cache.next_slot + n
-        if not all(pair.keys.is_contiguous() and pair.values.is_contiguous() for pair in cache.layers):
+        c, n, length = self._config, hidden.shape[0], cache.next_slot + hidden.shape[0]
+        views = cache.upcoming()
+        if not all(view.keys.is_contiguous() and view.values.is_contiguous() for view in views):
             return None
         self._make_room(n)
         logits = torch.empty(logits_rows, c.vocab_size)
-        mask = None if staged_mask is None else staged_mask.to(torch.uint8).contiguous()
         queries, mass, chunk, chunks = self._queries, None, 1, 0
         if observer is not None:
             queries = torch.empty(c.num_layers, n, c.num_heads, c.head_dim, dtype=torch.bfloat16)
@@ -69,28 +67,37 @@ class NativePass:
             if observer.mass_rows and native.notes_mass(chunk):
                 chunks = (length - n) // chunk
                 mass = torch.empty(c.num_layers, c.num_kv_heads, chunks)
-        keys, values = ((c_void_p * c.num_layers)(*(getattr(pair, name).data_ptr() for pair in cache.layers))
-                        for name in ("keys", "values"))
+        masks = {id(view.staged_mask): view.staged_mask.to(torch.uint8).contiguous() for view in views
+                 if view.staged_mask is not None}
+        places = (native.PlaceStruct * c.num_layers)(*(self._place(view, masks, n) for view in views))
         given = native.PassStruct(
             self._layers, self._head, self._weights.final_norm.data_ptr(), cos.data_ptr(), sin.data_ptr(),
-            hidden.data_ptr(), logits.data_ptr(), addressof(keys), addressof(values), native.address(mask),
-            native.address(mass) if chunks else None, queries.data_ptr(), self._narrow.data_ptr(),
-            self._wide.data_ptr(), c.num_layers, n, c.hidden_size, c.num_kv_heads, c.group_size, c.head_dim,
-            c.intermediate_size, slots, first, length, 0 if mask is None else mask.shape[1],
+            hidden.data_ptr(), logits.data_ptr(), addressof(places), native.address(mass) if chunks else None,
+            queries.data_ptr(), self._narrow.data_ptr(), self._wide.data_ptr(), c.num_layers, n, c.hidden_size,
+            c.num_kv_heads, c.group_size, c.head_dim, c.intermediate_size,
             min(n, observer.mass_rows) if chunks and observer else 0, chunk, chunks, logits_rows, observer is not None,
-            torch.get_num_threads(), *native.row_of(cache.layers[0].keys, c.head_dim), c.rms_norm_eps)
+            torch.get_num_threads(), c.activation == "gelu", c.rms_norm_eps)
         native.no_memory(self._library.triforce_pass(byref(given)))
         cache.staged_elsewhere()
         if observer is not None:
-            self._show(observer, queries, mass, cache, length, staged_mask, logits_rows)
+            self._show(observer, queries, mass, views, staged_mask, logits_rows)
         return logits
 
-    def _show(self, observer: AttentionObserver, queries: Tensor, mass: Tensor | None, cache: KVCache, length: int,
+    def _place(self, view: KVView, masks: dict[int, Tensor], n: int) -> native.PlaceStruct:
+        assert isinstance(view.length, int)
+        mask = masks.get(id(view.staged_mask)) if view.staged_mask is not None else None
+        masked = 0 if mask is None else mask.shape[1]
+        return native.PlaceStruct(view.keys.data_ptr(), view.values.data_ptr(), native.address(mask),
+                                  view.keys.shape[1], view.length - n, view.length, masked,
+                                  *native.row_of(view.keys, self._config.head_dim), not view.window)
+
+    def _show(self, observer: AttentionObserver, queries: Tensor, mass: Tensor | None, views: list[KVView],
               staged_mask: Tensor | None, logits_rows: int) -> None:
         for layer in range(self._config.num_layers if logits_rows else self._config.num_layers - 1):
-            own = None if mass is None else mass[layer]
-            if own is None and observer.mass_rows:
-                own = native.mass_again(queries[layer], cache.layers[layer].keys, length, staged_mask,
+            view, own = views[layer], None if mass is None or views[layer].window else mass[layer]
+            if own is None and observer.mass_rows and not view.window:
+                assert isinstance(view.length, int)
+                own = native.mass_again(queries[layer], view.keys, view.length, staged_mask,
                                         observer.mass_rows, observer.chunk_size)
             observer.see(layer, queries[layer], own)
 

@@ -10,9 +10,17 @@
 
 typedef struct {
     Linear qkv, output, gate_up, down;
-    const float *input_norm, *post_norm, *q_norm, *k_norm; /* the last two: NULL where the model has none */
+    /* Before attention and MLP, of queries and keys, and of what attention and MLP give; NULL where there is none. */
+    const float *input_norm, *post_norm, *q_norm, *k_norm, *attention_norm, *mlp_norm;
     int64_t rope, query_rope; /* which of the ropes keys and queries turn by */
+    int64_t whole; /* q_norm and k_norm are over all heads together */
 } Layer;
+
+typedef struct { /* a layer's keys and values, and what this pass sees of them; see Attention */
+    char *keys, *values;
+    const uint8_t *mask;
+    int64_t slots, first_slot, length, masked, row, bits, noted; /* noted: whether mass is wanted */
+} Place;
 
 typedef struct {
     const Layer *layers;
@@ -20,23 +28,23 @@ typedef struct {
     const float *final_norm, *cos, *sin; /* [ropes, n, D]; of sin the first half is negated */
     float *hidden; /* [n, d] */
     float *logits; /* [logits_rows, vocabulary] */
-    char *const *keys, *const *values; /* of each layer, see Attention */
-    const uint8_t *mask; /* see Attention */
+    const Place *places; /* of each layer */
     float *mass; /* [layers, H, chunks] or NULL */
     uint16_t *queries; /* [layers, n, H * G, D] where ``keeps_queries``, else [n, H * G, D] */
     uint16_t *narrow; /* [n, widest input of a product] */
     float *wide; /* [n, widest output of one of a layer] */
-    int64_t num_layers, n, width, heads, group, dim, inner, slots, first_slot, length, masked, mass_rows, chunk, chunks,
-        logits_rows, keeps_queries, threads, row, bits; /* the last two: see Attention */
+    int64_t num_layers, n, width, heads, group, dim, inner, mass_rows, chunk, chunks, logits_rows, keeps_queries, threads,
+        gelu; /* the gate is one, not SiLU */
     float eps;
 } Pass;
 
 typedef struct {
     const Pass *pass;
     const Layer *layer;
+    const Place *place;
     const float *weight, *from;
+    float *into;
     uint16_t *queries;
-    char *keys, *values;
 } Step;
 
 static float inverse_rms(const float *x, long width, float eps) {
@@ -53,8 +61,22 @@ static void norm_row(void *given, long row, int thread) {
     long width = s->pass->width, i = 0;
     const float *x = s->from + row * width;
     uint16_t *out = s->pass->narrow + row * width;
+    if (s->weight) {
+        float by = inverse_rms(x, width, s->pass->eps);
+        for (; i < width; i += LANES) store_bf16(out + i, load(x + i) * by * load(s->weight + i));
+    } else
+        for (; i < width; i += LANES) store_bf16(out + i, load(x + i));
+    (void)thread;
+}
+
+/* The norm of what attention or the MLP gave is added to the stream. */
+static void add_norm_row(void *given, long row, int thread) {
+    const Step *s = given;
+    long width = s->pass->width;
+    const float *x = s->from + row * width;
+    float *out = s->into + row * width;
     float by = inverse_rms(x, width, s->pass->eps);
-    for (; i < width; i += LANES) store_bf16(out + i, load(x + i) * by * load(s->weight + i));
+    for (long i = 0; i < width; i += LANES) store(out + i, load(out + i) + load(x + i) * by * load(s->weight + i));
     (void)thread;
 }
 
@@ -82,19 +104,25 @@ static void rotate_head(const float *x, const float *cos, const float *sin, cons
 static void place_row(void *given, long row, int thread) {
     const Step *s = given;
     const Pass *p = s->pass;
-    long dim = p->dim, asking = p->heads * p->group, slot = p->first_slot + row;
+    const Place *to = s->place;
+    long dim = p->dim, asking = p->heads * p->group, slot = to->first_slot + row;
     const float *x = p->wide + row * (asking + 2 * p->heads) * dim;
-    float turned[1024];
+    float turned[1024], by = 1;
     for (long h = 0; h < asking + p->heads; h++) {
         const float *norm = h < asking ? s->layer->q_norm : s->layer->k_norm, *own = x + h * dim;
-        float by = norm ? inverse_rms(own, dim, p->eps) : 1;
+        long first = h < asking ? 0 : asking;
+        if (norm && !s->layer->whole) by = inverse_rms(own, dim, p->eps);
+        else if (norm) {
+            if (h == first) by = inverse_rms(own, (h < asking ? asking : p->heads) * dim, p->eps);
+            norm += (h - first) * dim;
+        }
         long at = ((h < asking ? s->layer->query_rope : s->layer->rope) * p->n + row) * dim;
         rotate_head(own, p->cos + at, p->sin + at, norm, by, dim, turned);
         if (h < asking) store_slot((char *)(s->queries + (row * asking + h) * dim), turned, dim, 16);
-        else store_slot(s->keys + ((h - asking) * p->slots + slot) * p->row, turned, dim, p->bits);
+        else store_slot(to->keys + ((h - asking) * to->slots + slot) * to->row, turned, dim, to->bits);
     }
     for (long h = 0; h < p->heads; h++)
-        store_slot(s->values + (h * p->slots + slot) * p->row, x + (asking + p->heads + h) * dim, dim, p->bits);
+        store_slot(to->values + (h * to->slots + slot) * to->row, x + (asking + p->heads + h) * dim, dim, to->bits);
     (void)thread;
 }
 
@@ -104,8 +132,8 @@ static void gate_row(void *given, long row, int thread) {
     const float *gate = s->pass->wide + row * 2 * inner, *up = gate + inner;
     uint16_t *out = s->pass->narrow + row * inner;
     for (long i = 0; i < inner; i += LANES) {
-        floats g = load(gate + i);
-        floats bounded = larger(g * 1.4426950f, splat(-120)); /* where g is lower still, the result is zero anyway */
+        floats g = load(gate + i), z = s->pass->gelu ? (g + g * g * g * 0.044715f) * 1.5957691f : g;
+        floats bounded = larger(z * 1.4426950f, splat(-120)); /* where z is lower still, the result is zero anyway */
         store_bf16(out + i, g / (1.0f + exp2_of(-bounded)) * load(up + i));
     }
     (void)thread;
@@ -118,8 +146,20 @@ static void rows(long n, item_fn fn, Step *step) {
         for (long i = 0; i < n; i++) fn(step, i, 0);
 }
 
+/* A product on n rows whose result, or its norm, is added to the stream. */
+static int add_product(const Linear *by, const uint16_t *x, const float *norm, float *stream, long n, Step *s) {
+    if (!norm) return linear(by, x, stream, n, 1);
+    if (linear(by, x, s->pass->wide, n, 0)) return 1;
+    s->from = s->pass->wide;
+    s->into = stream;
+    s->weight = norm;
+    rows(n, add_norm_row, s);
+    return 0;
+}
+
 static int run_layer(const Pass *p, long index, Step *s, int last) {
     const Layer *layer = s->layer;
+    const Place *at = s->place;
     long kept = last ? p->logits_rows : p->n, dropped = p->n - kept, asking = p->heads * p->group;
     s->from = p->hidden;
     s->weight = layer->input_norm;
@@ -127,18 +167,21 @@ static int run_layer(const Pass *p, long index, Step *s, int last) {
     if (linear(&layer->qkv, p->narrow, p->wide, p->n, 0)) return 1;
     rows(p->n, place_row, s);
     if (!kept) return 0; /* its keys and values are all that was wanted */
-    Attention a = {.queries = s->queries, .keys = s->keys, .values = s->values, .out = p->narrow, .mask = p->mask,
-                   .mass = p->mass ? p->mass + index * p->heads * p->chunks : NULL, .stride = p->slots * p->row,
-                   .row = p->row, .bits = p->bits, .n = p->n, .heads = p->heads, .group = p->group, .dim = p->dim,
-                   .length = p->length, .masked = p->masked, .mass_rows = p->mass_rows, .chunk = p->chunk, .chunks = p->chunks};
+    int64_t noted = p->mass && at->noted;
+    Attention a = {.queries = s->queries, .keys = at->keys, .values = at->values, .out = p->narrow, .mask = at->mask,
+                   .mass = noted ? p->mass + index * p->heads * p->chunks : NULL, .stride = at->slots * at->row,
+                   .row = at->row, .bits = at->bits, .n = p->n, .heads = p->heads, .group = p->group, .dim = p->dim,
+                   .length = at->length, .masked = at->masked, .mass_rows = noted ? p->mass_rows : 0,
+                   .chunk = noted ? p->chunk : 1, .chunks = noted ? p->chunks : 0};
     if (attention(&a)) return 1;
-    if (linear(&layer->output, p->narrow + dropped * asking * p->dim, p->hidden + dropped * p->width, kept, 1)) return 1;
-    s->from = p->hidden + dropped * p->width;
+    float *stream = p->hidden + dropped * p->width;
+    if (add_product(&layer->output, p->narrow + dropped * asking * p->dim, layer->attention_norm, stream, kept, s)) return 1;
+    s->from = stream;
     s->weight = layer->post_norm;
     rows(kept, norm_row, s);
     if (linear(&layer->gate_up, p->narrow, p->wide, kept, 0)) return 1;
     rows(kept, gate_row, s);
-    return linear(&layer->down, p->narrow, p->hidden + dropped * p->width, kept, 1);
+    return add_product(&layer->down, p->narrow, layer->mlp_norm, stream, kept, s);
 }
 
 /* 0: done; 1: no memory, what was staged is void */
@@ -146,7 +189,7 @@ int triforce_pass(const Pass *p) {
     begin((int)p->threads);
     int failed = 0;
     for (long index = 0; index < p->num_layers && !failed; index++) {
-        Step step = {.pass = p, .layer = p->layers + index, .keys = p->keys[index], .values = p->values[index],
+        Step step = {.pass = p, .layer = p->layers + index, .place = p->places + index,
                      .queries = p->queries + (p->keeps_queries ? index * p->n * p->heads * p->group * p->dim : 0)};
         failed = run_layer(p, index, &step, index == p->num_layers - 1);
     }
