@@ -119,6 +119,9 @@ class SamplingParams:
 
     temperature 0 is greedy. top_p in (0, 1]; top_k 0 keeps all. seed fixes the whole answer. alternatives: how many of
     the likeliest tokens are reported beside each emitted one; 0 reports no probabilities at all and costs nothing.
+    frequency_penalty, presence_penalty, repeat_penalty: of tokens that the answer has (not its prompt), as OpenAI and
+    llama.cpp define them. logit_bias: pairs of a token and what its logit is raised by. min_p: of the likeliest token's
+    probability, below which none is drawn, before top_k and top_p.
     """
 
     temperature: float = 0.0
@@ -128,10 +131,26 @@ class SamplingParams:
     max_new_tokens: int = 512
     stop_token_ids: tuple[int, ...] | None = None  # None: the model's own
     alternatives: int = 0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    repeat_penalty: float = 1.0
+    min_p: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+
+    @property
+    def reweighs(self) -> bool:
+        """Return whether logits are changed before temperature, top-k and top-p."""
+        penalties = self.frequency_penalty, self.presence_penalty, self.repeat_penalty - 1, self.min_p
+        return any(penalties) or bool(self.logit_bias)
 
     def __post_init__(self) -> None:
-        number = isinstance(self.temperature, (int, float)) and not isinstance(self.temperature, bool)
-        check(number and 0 <= self.temperature <= 10, "temperature", self.temperature, "a number from 0 to 10")
+        for name, least, most in (("temperature", 0, 10), ("frequency_penalty", -2, 2), ("presence_penalty", -2, 2),
+                                  ("repeat_penalty", 0.1, 10), ("min_p", 0, 1)):
+            value = getattr(self, name)
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            check(number and least <= value <= most, name, value, f"a number from {least} to {most}")
+        check(all(token >= 0 and abs(bias) <= 100 for token, bias in self.logit_bias), "logit_bias", self.logit_bias,
+              "tokens' numbers, each with a bias from -100 to 100")
         check(isinstance(self.top_p, (int, float)) and 0 < self.top_p <= 1, "top_p", self.top_p,
                "a number above 0, at most 1")
         check_whole("top_k", self.top_k, 0, 1_000_000, auto=False)

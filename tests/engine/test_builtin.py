@@ -16,7 +16,7 @@ from training.export import export
 from triforce_core.assets import BUILTIN_FOLDER
 from triforce_core.config import EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.documents.document import Document, Page
-from triforce_core.errors import NotSpelledError
+from triforce_core.errors import ConfigError, NotSpelledError
 from triforce_core.events import QuoteEvent, QuotePlace, Script
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.model import load_model
@@ -68,6 +68,21 @@ def test_threads_that_openmp_does_not_give_are_not_counted_on():
                          env=os.environ | {"OMP_THREAD_LIMIT": "1", "OMP_NUM_THREADS": "2"})
     assert ran.stderr.strip().splitlines()[-1].startswith("--threads 2 is more than OMP_THREAD_LIMIT=1 allows"), ran
     assert ran.returncode == 1
+
+
+def test_greedy_with_penalties_equals_plain_decoding_token_for_token(engine):
+    list(engine.open_document(own_document(TEXTS[0])))
+    sampling = SamplingParams(max_new_tokens=96, frequency_penalty=0.4, presence_penalty=0.3, repeat_penalty=1.1)
+    for tiers in ({"ngram": "off"}, {"ngram": "straight"}):
+        fast = tokens(engine, None, ResearchConfig(**tiers, **SETTINGS), sampling)
+        plain = tokens(engine, None, ResearchConfig(engine="autoregressive"), sampling)
+        assert fast.token_ids == plain.token_ids and len(fast.token_ids) == 96
+        assert max(count.accepted for count in fast.stats.acceptance.values()) > 20, "drafts were accepted"
+    banned = ((plain.token_ids[0], -100.0),)
+    other = tokens(engine, None, ResearchConfig(**SETTINGS), replace(sampling, logit_bias=banned))
+    assert plain.token_ids[0] not in other.token_ids
+    with pytest.raises(ConfigError, match="logit_bias"):
+        tokens(engine, None, ResearchConfig(**SETTINGS), replace(sampling, logit_bias=((10**6, 1.0),)))
 
 
 @pytest.mark.parametrize(("name", "length"), [(TEXTS[0], 64), *(

@@ -117,6 +117,14 @@ def test_the_same_rounds(engines, tiers, sampling):
     assert (type(pipelines[0].parts.part) is IndexedRetrievalCache) == ("middle_cache" not in tiers)
 
 
+def test_the_host_leads_where_tokens_are_penalised_on_the_same_caches(engines):
+    found = [answer(engine, ResearchConfig(verifier="coupled", **SETTINGS), temperature=0.8, seed=3,
+                    frequency_penalty=0.6, min_p=0.05)[0].token_ids for engine in engines]
+    plain, _ = answer(engines[0], ResearchConfig(engine="autoregressive", verifier="coupled", quotes="off"),
+                      temperature=0.8, seed=3, frequency_penalty=0.6, min_p=0.05)
+    assert isinstance(engines[0]._session.pipeline.drafter, GraphRunner) and found == [plain.token_ids] * 2
+
+
 def test_steps_of_held_answers_are_measured_as_the_host_leads_them(engines, monkeypatch):
     """They take longer than those that the device leads; each kind is measured once."""
     measured = []

@@ -14,7 +14,7 @@ from time import perf_counter
 import numpy as np
 from torch import Tensor
 
-from ..config import SamplingParams
+from ..config import SamplingParams, check
 from ..device.shard import ALONE, Shard
 from ..device.streams import later
 from ..events import (
@@ -110,12 +110,14 @@ class AttentionReport:
         return tuple(shares.tolist())
 
 
-def make_sampler(loaded: Loaded, params: SamplingParams, verifier: str, masks: Masks | None = None,
-                 stop: frozenset[int] = frozenset()) -> Sampler:
-    """Return what chooses tokens with these settings, alike on every rank."""
-    shard = loaded.shard
-    return Sampler(params, verifier=verifier, masks=masks, stop=stop, same=shard.same if shard.world > 1 else None,
-                   faster=loaded.target.faster_sampling)
+def make_sampler(loaded: Loaded, params: SamplingParams, verifier: str, masks: Masks | None = None, *,
+                 stop: frozenset[int] = frozenset(), answer_start: int = 0) -> Sampler:
+    """Return what chooses tokens with these settings, alike on every rank. Raises ConfigError."""
+    shard, vocabulary = loaded.shard, loaded.target.config.vocab_size
+    foreign = [token for token, _ in params.logit_bias if token >= vocabulary]
+    check(not foreign, "logit_bias", foreign, f"tokens up to {vocabulary - 1}")
+    return Sampler(params, verifier=verifier, masks=masks, stop=stop, answer_start=answer_start,
+                   same=shard.same if shard.world > 1 else None, faster=loaded.target.faster_sampling)
 
 
 @dataclass(frozen=True, slots=True)

@@ -280,4 +280,5 @@ class Session:
         else:
             stop = frozenset() if question.text is None else self.quoting.builder.stop_token_ids
         masks = QuoteMasks(constraint, answer_start, stop) if constraint is not None else None
-        return make_sampler(self.loaded, sampling, question.speculation.verifier, masks, stop)
+        return make_sampler(self.loaded, sampling, question.speculation.verifier, masks, stop=stop,
+                            answer_start=answer_start)

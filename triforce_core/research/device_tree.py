@@ -171,7 +171,7 @@ class DeviceTree(OnDevice):
     @torch.inference_mode()
     def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
         """num_draft_tokens: levels at most."""
-        if sampler.masks is not None or num_draft_tokens < 1 or len(context) < REREAD:
+        if sampler.host_leads or num_draft_tokens < 1 or len(context) < REREAD:
             return self.host.propose(context, num_draft_tokens, sampler)
         state, grown = self.planned(num_draft_tokens)
         if len(context) - self.graphed.on.length + grown.slots > self.graphed.cache.room:

@@ -103,7 +103,7 @@ class TreeRunner(OnDevice):
 
     @torch.inference_mode()
     def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
-        if sampler.masks is not None or not self.host.gamma1:
+        if sampler.host_leads or not self.host.gamma1:
             return self.host.propose(context, num_draft_tokens, sampler)
         small, middle = self.trees.graphed, self._intermediate
         grown_in, grown = self.trees.planned(self.host.gamma1)

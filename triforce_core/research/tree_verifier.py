@@ -26,15 +26,15 @@ Tails = Sequence[Sequence[int]]  # of each row of logits: the drafted tokens bet
 
 
 def distributions(sampler: Sampler, logits: Tensor, context: Sequence[int], tails: Tails) -> Tensor:
-    """Return ``Sampler.distributions`` of logits [m, V]: without masks no row depends on what it follows."""
-    if sampler.masks is None:
+    """Return ``Sampler.distributions`` of logits [m, V]: no row depends on what it follows unless the host leads."""
+    if not sampler.host_leads:
         return sampler.distributions(logits, context)
     return _by_row(sampler.distributions, logits, context, tails)
 
 
 def scores(sampler: Sampler, logits: Tensor, context: Sequence[int], tails: Tails) -> Tensor:
     """Return ``Sampler.scores`` of logits [m, V]; rows at one position share their noise."""
-    if sampler.masks is None and sampler.kind.greedy:
+    if not sampler.host_leads and sampler.kind.greedy:
         return sampler.scores(logits, context)
     return _by_row(sampler.scores, logits, context, tails)
 

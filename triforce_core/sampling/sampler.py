@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..config import SamplingParams
 from .on_device import FasterSampling, SamplingKind
+from .penalties import Penalties
 
 
 class Chance(Protocol):
@@ -142,13 +143,14 @@ class Sampler:
     """Choose the tokens of one answer; shared by every tier, so that all speak of the same distributions."""
 
     def __init__(self, params: SamplingParams, *, verifier: str = "rejection", masks: Masks | None = None,
-                 chance: Chance | None = None, stop: frozenset[int] = frozenset(),
+                 chance: Chance | None = None, stop: frozenset[int] = frozenset(), answer_start: int = 0,
                  same: Callable[[list[int]], list[int]] | None = None, faster: FasterSampling | None = None) -> None:
-        """stop: tokens that end the answer. faster: kernels of the device that logits lie on. same: where several
-        processes take every step together, gives them the first one's numbers: a running sum over probabilities has no
-        fixed order on a GPU. Greedy choices need it not."""
+        """stop: tokens that end the answer. answer_start: see ``Penalties``. faster: kernels of the device that logits
+        lie on. same: where several processes take every step together, gives them the first one's numbers: a running
+        sum over probabilities has no fixed order on a GPU. Greedy choices need it not."""
         self.params, self.stop = params, stop
         self.masks = masks
+        self._penalties = Penalties(params, answer_start) if params.reweighs else None
         self.coupled = params.temperature == 0 or verifier == "coupled"
         self.chance: Chance = chance or SeededChance(params.seed)
         self.same: Callable[[list[int]], list[int]] = same or (lambda numbers: numbers)
@@ -156,6 +158,11 @@ class Sampler:
             self.chance = SharedChance(self.chance, same)
         self.faster, self._parameters = faster, torch.empty(0)
         self._noise: OrderedDict[int, Tensor] = OrderedDict()
+
+    @property
+    def host_leads(self) -> bool:
+        """Return whether a row's rules are not those of ``DeviceSampling`` alone: they follow from tokens before it."""
+        return self.masks is not None or self._penalties is not None
 
     @property
     def kind(self) -> SamplingKind:
@@ -208,6 +215,8 @@ class Sampler:
         return scores + self.noise(len(context), len(logits), logits.shape[-1]).to(scores.device)
 
     def _masked(self, logits: Tensor, context: Sequence[int], draft: Sequence[int]) -> Tensor:
+        if self._penalties is not None:
+            logits = self._penalties.applied(logits, context, draft)
         if self.masks is None:
             return logits
         allowed = self.masks.allowed(context, draft)

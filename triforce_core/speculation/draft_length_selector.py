@@ -118,7 +118,7 @@ class DraftLengthSelector:
         if not sampler.coupled:
             self._controller = Controller(costs, self._candidates, prior, clocks=False)
             return
-        kind = temperature, sampler.masks is not None
+        kind = temperature, sampler.host_leads
         if kind not in self._known:
             # A CPU is shared with all else that runs: times there go up and down by a third, and lengths would follow.
             clocks = self._full.device.type == "cuda"
@@ -159,13 +159,13 @@ class DraftLengthSelector:
     def _kind(self, sampler: Sampler) -> str:
         """Return what passes and steps take their time from beside the tiers.
 
-        Where masks are at work the host leads the drafts, which on a GPU takes up to twice as long. To draw with noise
-        takes about what drawing from a distribution does; beside a CPU's passes how tokens are chosen takes no time.
-        Words of profiles that are kept: do not change them."""
+        Where masks or penalties are at work the host leads the drafts, which on a GPU takes up to twice as long. To
+        draw with noise takes about what drawing from a distribution does; beside a CPU's passes how tokens are chosen
+        takes no time. Words of profiles that are kept: do not change them."""
         if not self._pipeline.tiers.runs_on_graphs:
             return ""
         drawn = "" if sampler.kind.greedy else "; drawn from laws"
-        return drawn + ("; the host leads" if sampler.masks is not None else "")
+        return drawn + ("; the host leads" if sampler.host_leads else "")
 
     def why(self) -> str:
         """Return why the last answer's drafts are as long as they are; empty where that was given."""

@@ -284,8 +284,8 @@ class GraphBuffers(SentNumbers):
 class OnDevice(Drafter):
     """Take the place of the drafter that is given, on the same models and caches.
 
-    That one still writes where masks are at work (verbatim quoting): which tokens may follow is looked up on the host
-    there, token by token."""
+    That one still writes where masks or penalties are at work: what may follow, or is lowered for having been said, is
+    looked up on the host there, token by token."""
 
     def __init__(self, host: Drafter, below: str, device: torch.device, capture: Callable[[], Capture] | None,
                  same: Callable[[Tensor], Tensor] | None) -> None:
@@ -353,7 +353,7 @@ class GraphRunner(OnDevice):
 
     @torch.inference_mode()
     def propose(self, context: Sequence[int], num_draft_tokens: int, sampler: Sampler) -> Draft:
-        if sampler.masks is not None:
+        if sampler.host_leads:
             return self.host.propose(context, num_draft_tokens, sampler)
         wanted = self._most(num_draft_tokens)
         if wanted < 1 or len(context) < REREAD:

@@ -89,7 +89,7 @@ class Answers:
                 return None
             wish = found
         settings = self._services.resolved_settings()
-        chosen = sampling(body, settings.sampling(), unlimited=not self._services.sends_to)
+        chosen = sampling(body, settings.sampling(), here=not self._services.sends_to)
         selection, system = await self._selection(wish)
         loop, news = asyncio.get_running_loop(), asyncio.Event()
 

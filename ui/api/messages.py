@@ -24,16 +24,18 @@ MOST_STOPS = 16
 _LONGEST_QUESTION = 500  # characters of a paragraph that asks about the text around it
 _TEXT_PARTS = ("text", "input_text")
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {  # parameters that only their default can be granted for
-    "n": (1,), "frequency_penalty": (0,), "presence_penalty": (0,), "logit_bias": ({},), "logprobs": (False,),
-    "top_logprobs": (0,), "tools": ([],), "tool_choice": ("none", "auto"), "functions": ([],),
-    "function_call": ("none",), "response_format": ({"type": "text"},), "modalities": (["text"],), "audio": (),
-    "best_of": (1,), "suffix": ("",), "repetition_penalty": (1,), "min_p": (0,), "echo": (False,),
+    "n": (1,), "logprobs": (False,), "top_logprobs": (0,), "tools": ([],), "tool_choice": ("none", "auto"),
+    "functions": ([],), "function_call": ("none",), "response_format": ({"type": "text"},), "modalities": (["text"],),
+    "audio": (), "best_of": (1,), "suffix": ("",), "echo": (False,),
     "reasoning_effort": ("none",), "verbosity": ("medium",), "min_tokens": (0,), "ignore_eos": (False,),
     "length_penalty": (1,), "skip_special_tokens": (True,), "use_beam_search": (False,),
 }
 _GRANTED = frozenset(("model", "messages", "stream", "stream_options", "stop"))
 _SAMPLING = {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "seed": "seed",
-             "max_tokens": "max_new_tokens", "max_completion_tokens": "max_new_tokens"}
+             "max_tokens": "max_new_tokens", "max_completion_tokens": "max_new_tokens", "min_p": "min_p",
+             "frequency_penalty": "frequency_penalty", "presence_penalty": "presence_penalty",
+             "repeat_penalty": "repeat_penalty", "repetition_penalty": "repeat_penalty", "logit_bias": "logit_bias"}
+_LOCAL = ("frequency_penalty", "presence_penalty", "repeat_penalty", "repetition_penalty", "min_p", "logit_bias")
 _HARMLESS = frozenset((  # what an answer is kept under, paid from or hurried by
     "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
     "parallel_tool_calls", "prediction", "cache_prompt", "request_id"))
@@ -123,12 +125,12 @@ def _parted(text: str) -> tuple[str, str] | None:
     return parts.pop(at), "\n\n".join(parts)
 
 
-def sampling(body: Mapping[str, Any], default: SamplingParams, *, unlimited: bool = True) -> SamplingParams:
+def sampling(body: Mapping[str, Any], default: SamplingParams, *, here: bool = True) -> SamplingParams:
     """Return the body's sampling; the rest as the app's settings have it, but an answer without a limit goes on to its
     end. Raises Problem.
 
-    unlimited: False where a server elsewhere answers, which refuses limits beyond its context."""
-    made = replace(default, max_new_tokens=LONGEST_ANSWER) if unlimited else default
+    here: False where a server elsewhere answers, which refuses limits beyond its context."""
+    made = replace(default, max_new_tokens=LONGEST_ANSWER) if here else default
     for theirs, ours in _SAMPLING.items():
         value = body.get(theirs)
         if value is None:
@@ -139,11 +141,25 @@ def sampling(body: Mapping[str, Any], default: SamplingParams, *, unlimited: boo
             value = 0
         if value == -1 and ours == "seed":  # llama.cpp's word for: another one every time
             value = secrets.randbits(63)
+        if ours == "logit_bias":
+            value = _biases(value)
         try:
             made = replace(made, **{ours: value})
         except ConfigError as error:
             raise _bad("invalid_value", f"{theirs} is {body[theirs]!r}. Allowed: {error.allowed}", theirs) from None
+    if made.reweighs and not here:
+        name = next(name for name in _LOCAL if body.get(name))
+        raise _bad("unsupported_parameter", f"{name} is not passed on to the server that answers", name,
+                   "Leave it out.")
     return made
+
+
+def _biases(given: Any) -> tuple[tuple[int, float], ...]:
+    """Return a logit_bias as pairs. Raises Problem."""
+    try:
+        return tuple({int(token): float(bias) for token, bias in given.items()}.items())
+    except (AttributeError, TypeError, ValueError):
+        raise _bad("invalid_value", "logit_bias is no object of tokens' numbers and biases", "logit_bias") from None
 
 
 def _turns(messages: Sequence[Any]) -> tuple[list[str], list[tuple[str, str]], list[FileRef]]:

@@ -19,6 +19,7 @@ from tests.scripted_engine import EngineScript
 from triforce_core import SamplingParams, read_document
 from ui.api.answers import ALONE, NEEDS
 from ui.api.messages import INSTRUCTION, own_context, read_wish, sampling, shown
+from ui.api.problems import Problem
 from ui.app.jobs import LONGEST_ANSWER
 from ui.app.tab_view import TabView
 
@@ -270,7 +271,9 @@ def test_a_system_prompt_is_followed_or_refused(client, served, monkeypatch) -> 
 
 
 @pytest.mark.parametrize(("more", "code"), [
-    ({"n": 2}, "unsupported_parameter"), ({"frequency_penalty": 0.5}, "unsupported_parameter"),
+    ({"n": 2}, "unsupported_parameter"), ({"frequency_penalty": 2.5}, "invalid_value"),
+    ({"logit_bias": {"a": 1}}, "invalid_value"), ({"logit_bias": {"5": 101}}, "invalid_value"),
+    ({"extra_body": {"min_p": 2}}, "invalid_value"), ({"extra_body": {"repetition_penalty": 0}}, "invalid_value"),
     ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "unsupported_parameter"),
     ({"response_format": {"type": "json_object"}}, "unsupported_parameter"), ({"temperature": 99}, "invalid_value"),
     ({"top_p": 0}, "invalid_value"), ({"seed": -2}, "invalid_value"), ({"max_tokens": 0}, "invalid_value"),
@@ -282,7 +285,7 @@ def test_a_system_prompt_is_followed_or_refused(client, served, monkeypatch) -> 
     ({"extra_body": {"stream": "yes"}}, "invalid_stream"),
     *(({"extra_body": {name: value}}, "unsupported_parameter") for name, value in (
         ("guided_json", {}), ("reasoning_effort", "high"), ("verbosity", "low"), ("web_search_options", {}),
-        ("echo", True), ("logit_bias", {"5": 1}), ("no_such_thing", 0))),
+        ("echo", True), ("no_such_thing", 0))),
     ({"messages": [{"role": "tool", "content": "x", "tool_call_id": "1"}]}, "unsupported_role"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
      "unsupported_content")])
@@ -319,7 +322,17 @@ def test_minus_one_means_an_answer_to_its_end() -> None:
         assert sampling({name: -1}, SamplingParams()).max_new_tokens == LONGEST_ANSWER
     nothing = {"max_tokens": None, "temperature": None}
     assert sampling(nothing, SamplingParams(seed=3)) == SamplingParams(seed=3, max_new_tokens=LONGEST_ANSWER)
-    assert sampling(nothing, SamplingParams(), unlimited=False) == SamplingParams(), "a server elsewhere has its own"
+    assert sampling(nothing, SamplingParams(), here=False) == SamplingParams(), "a server elsewhere has its own"
+
+
+def test_penalties_and_biases_are_the_engines() -> None:
+    given = {"frequency_penalty": 0.5, "presence_penalty": -1, "min_p": 0.1, "logit_bias": {"7": -100, "9": 2.5}}
+    expected = SamplingParams(max_new_tokens=LONGEST_ANSWER, repeat_penalty=1.2, logit_bias=((7, -100.0), (9, 2.5)),
+                              **{name: given[name] for name in ("frequency_penalty", "presence_penalty", "min_p")})
+    for name in ("repeat_penalty", "repetition_penalty"):  # llama.cpp's word and vLLM's
+        assert sampling(given | {name: 1.2}, SamplingParams()) == expected
+        with pytest.raises(Problem, match=f"{name} is not passed on"):
+            sampling({name: 1.2, "min_p": 0}, SamplingParams(), here=False)
 
 
 @pytest.mark.parametrize("stream", [False, True])
