@@ -32,7 +32,7 @@ from .messages import INSTRUCTION, FileRef, Wish, own_context, sampling, shown
 from .models import Models
 from .problems import Problem
 
-REASONS = {"stop": "stop", "length": "length", "context": "length", "cancelled": "stop", "loop": "stop"}
+REASONS = {"stop": "stop", "length": "length", "context": "length", "cancelled": "stop", "loop": "length"}
 _LOOK_EVERY = 0.5  # seconds between two looks whether the asker is still there
 _EARLY = 10.0  # seconds in which an error still gets a status of its own; after them the stream begins ...
 _EARLY_FOUND = 2.0  # ... and after these where passages are there to be sent

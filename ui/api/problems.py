@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,12 @@ class Problem(Exception):
             param = "messages" if isinstance(error, ContextTooLongError) else None
             return cls(status, code, message, param=param, remedy=error.remedy)
         return cls(500, "unexpected", UNEXPECTED.format(kind=type(error).__name__))
+
+    def about(self, names: Mapping[str, str]) -> Problem:
+        """Return the same, of a parameter that the client calls otherwise. names: theirs by ours."""
+        details = self.body["error"]
+        details["param"] = names.get(details["param"], details["param"])
+        return self
 
     def response(self) -> JSONResponse:
         return JSONResponse(self.body, self.status)

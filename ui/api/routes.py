@@ -14,6 +14,7 @@ from .chat import Chat
 from .files import Files
 from .models import Models
 from .problems import Problem
+from .responses import Responses
 
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _Handler = Callable[[Request], Awaitable[Response]]
@@ -23,11 +24,12 @@ def routes(services: Services) -> list[BaseRoute]:
     """Return everything under /v1, and /metrics; who may ask is decided before they are reached."""
     files, models = Files(services), Models(services)
     answers = Answers(services, files, models)
-    chat = Chat(answers)
+    chat, responses = Chat(answers), Responses(answers)
     inner = [
         Route("/models", models.all, methods=["GET"]),
         Route("/models/{model:path}", models.one, methods=["GET"]),
         Route("/chat/completions", chat.complete, methods=["POST"]),
+        Route("/responses", responses.create, methods=["POST"]),
         Route("/files", files.add, methods=["POST"]),
         Route("/files", files.all, methods=["GET"]),
         Route("/files/{file}", files.one, methods=["GET"]),

@@ -15,25 +15,12 @@ import openai
 import pytest
 from little_books import SENTENCE, make_document, wait_for
 
-from tests.scripted_engine import EngineScript
 from triforce_core import SamplingParams, read_document
 from ui.api.answers import ALONE, NEEDS
 from ui.api.messages import INSTRUCTION, own_context, read_wish, sampling, shown
 from ui.api.problems import Problem
 from ui.app.jobs import LONGEST_ANSWER
 from ui.app.tab_view import TabView
-
-
-@pytest.fixture
-def scripted(served, fresh_script) -> EngineScript:
-    """A quick script."""
-    served.script.restore_seconds, served.script.triforce_tokens_per_second = 0.0, 4000.0
-    return fresh_script
-
-
-@pytest.fixture
-def client(served, scripted) -> openai.OpenAI:
-    return openai.OpenAI(base_url=served.url + "v1", api_key="none", max_retries=0, timeout=20.0)
 
 
 def upload(client: openai.OpenAI, pages: int = 3, words: int = 60) -> str:
@@ -253,15 +240,16 @@ def test_without_a_file_the_system_message_is_the_document(client, served) -> No
     assert len(served.services.library.entries()) == before  # it was lent, not kept
 
 
-def test_a_system_prompt_is_followed_or_refused(client, served, monkeypatch) -> None:
-    file = upload(client)
-    messages = [{"role": "system", "content": "Answer in French."}, *about(file, "How many?")]
+def test_a_system_prompt_is_refused_where_none_is_followed(client) -> None:
+    messages = [{"role": "system", "content": "Answer in French."}, *about(upload(client), "How many?")]
     body = refused(lambda: client.chat.completions.create(model="builtin", messages=messages),
                    "system_prompt_unsupported")
     assert "Leave the system message out" in body["message"]
-    chatty = dataclasses.replace(served.services.queue.model, instructions=True)
-    monkeypatch.setattr(served.services.queue, "model", chatty)
-    monkeypatch.setattr(served.services.queue._engine, "_model", chatty)
+
+
+def test_a_system_prompt_is_followed(client, served, chat_model) -> None:
+    file = upload(client)
+    messages = [{"role": "system", "content": "Answer in French."}, *about(file, "How many?")]
     for role in ("system", "developer"):
         told = [messages[0] | {"role": role}, *messages[1:]]
         answer = client.chat.completions.create(model="builtin", messages=told).choices[0].message.content
@@ -345,10 +333,7 @@ def test_without_a_document_the_built_in_says_what_it_needs(served, stream: bool
     assert answer.text.endswith("data: [DONE]\n\n") == stream
 
 
-def test_without_a_document_a_chat_model_answers(client, served, monkeypatch) -> None:
-    chatty = dataclasses.replace(served.services.queue.model, instructions=True)
-    monkeypatch.setattr(served.services.queue, "model", chatty)
-    monkeypatch.setattr(served.services.queue._engine, "_model", chatty)
+def test_without_a_document_a_chat_model_answers(client, served, chat_model) -> None:
     turns = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": None},
              {"role": "user", "content": "The lamp is green. What lamp?"}]
     answer = httpx.post(served.url + "v1/chat/completions", json={"messages": turns, "max_tokens": -1}, timeout=20.0)
