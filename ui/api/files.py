@@ -18,10 +18,12 @@ from starlette.types import Message
 
 from triforce_core import Document
 
+from ..app.extraction import Extraction
 from ..app.folders import plainly
 from ..app.library import MAX_UPLOAD_BYTES, Entry
 from ..app.services import Services
 from ..app.tab_view import TabView
+from ..page.formatting import text_line
 from .messages import FileRef
 from .problems import Problem, answered
 
@@ -54,23 +56,26 @@ class Files:
         except HTTPException as error:
             raise Problem(400, "invalid_form", error.detail, remedy="Send the file as multipart/form-data, and name it "
                           "with at most 255 bytes.") from None
-        return JSONResponse(describe(entry))
+        return JSONResponse(self._described(entry))
 
     @answered
     async def all(self, request: Request) -> Response:
-        found = [describe(entry) for entry in self._library.entries() if not entry.parts]
+        found = [self._described(entry) for entry in self._library.entries() if not entry.parts]
         edges = {"first_id": found[0]["id"], "last_id": found[-1]["id"]} if found else {}
         return JSONResponse({"object": "list", "data": found, "has_more": False} | edges)
 
     @answered
     async def one(self, request: Request) -> Response:
-        return JSONResponse(describe(self.find(request.path_params["file"])))
+        return JSONResponse(self._described(self.find(request.path_params["file"])))
 
     @answered
     async def delete(self, request: Request) -> Response:
         entry = self.find(request.path_params["file"])
         await asyncio.to_thread(self._erase, entry.id)
         return JSONResponse({"id": _PREFIX + entry.id, "object": "file", "deleted": True})
+
+    def _described(self, entry: Entry) -> dict[str, Any]:
+        return describe(entry, self._services.extractor.extractions.get(entry.id))
 
     def _erase(self, document: str) -> None:
         """Delete for good: a program asks for no Undo."""
@@ -122,8 +127,11 @@ class Files:
         return entry
 
 
-def describe(entry: Entry) -> dict[str, Any]:
+def describe(entry: Entry, extraction: Extraction | None) -> dict[str, Any]:
+    """Return an entry as OpenAI's interface has it. extraction: what its text waits for."""
     details = entry.error if entry.state == "failed" else entry.state if entry.state == "locked" else None
+    if extraction is not None:
+        details = text_line(extraction)
     return {"id": _PREFIX + entry.id, "object": "file", "bytes": entry.bytes, "created_at": int(entry.added_at),
             "filename": entry.name, "purpose": "user_data", "status": _STATUS.get(entry.state, "uploaded"),
             "status_details": details, "pages": entry.pages or None}
