@@ -157,11 +157,30 @@ def test_columns_of_text_are_read_one_after_the_other_and_tables_by_row() -> Non
     heading, left, right = box(0, 0, 900), [box(0, y, 400) for y in range(40, 240, 25)], [
         box(450, y + 3, 430) for y in range(40, 240, 25)]
     lines = [heading, *(each for pair in zip(right, left, strict=True) for each in pair)]
-    order = [lines[at] for at in reading_order(lines, [8] * len(lines))]
+    order = [lines[at] for at in reading_order(lines, ["word " * 8] * len(lines))]
     assert order == [heading, *left, *right]
     cells = [*left, *right]
-    rows = reading_order(cells, [1] * len(cells))
+    rows = reading_order(cells, ["word"] * len(cells))
     assert [cells[at] for at in rows] == [each for pair in zip(left, right, strict=True) for each in pair]
+
+
+@pytest.mark.parametrize(("levels", "order"), [
+    (["a1 b1 c1", "a2 b2 -", "- b3 -", "", "d1 e1 f1", "- e2 f2"], "a1 a2 b1 b2 b3 c1 d1 e1 e2 f1 f2"),
+    (["a1 b1", "a2 -", "", "c1 d1", "c2 d2", "c3 -", "", "e1 f1", "e2 f2"], "a1 a2 b1 c1 c2 c3 d1 d2 e1 f1 e2 f2"),
+    (["a1 b1 c1", "a2 b2 c2", "", "d1 e1 f1", "d2 e2 f2"], "a1 b1 c1 a2 b2 c2 d1 e1 f1 d2 e2 f2"),  # rows of one line
+    (["a1 b1 c1", "a2 - -", "a3 b3 c3", "", "d1 e1 f1"], "a1 b1 c1 a2 a3 b3 c3 d1 e1 f1"),  # a2 is a heading
+    (["a1 9 8", "a2 7 -", "", "d1 6 5"], "a1 9 8 a2 7 d1 6 5"),  # a figure is missing
+    (["a1 b1 c1", "a2 b2 -"], "a1 b1 c1 a2 b2"),  # nothing says which steps are narrow
+])
+def test_cells_of_several_lines_are_read_whole(levels: list[str], order: str) -> None:
+    texts, boxes, top = list[str](), list[Box](), 0
+    for level in levels:
+        for column, text in enumerate(level.split()):
+            if text != "-":
+                texts.append(text)
+                boxes.append(Box(300 * column, top, 300 * column + 250, top + 24))
+        top += 20 if level else 8
+    assert [texts[at] for at in reading_order(boxes, texts)] == order.split()
 
 
 def test_the_first_pages_come_while_others_are_read(tmp_path: Path) -> None:

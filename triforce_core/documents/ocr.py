@@ -124,7 +124,7 @@ class Recogniser:
         unclear = len(found.txts) - len(clear)
         if not clear:
             return Recognised([], [], unclear=unclear)
-        order = reading_order([line.box for line in clear], [len(line.text.split()) for line in clear])
+        order = reading_order([line.box for line in clear], [line.text for line in clear])
         clear = [clear[at] for at in order]
         lines = lines_of_spans(spans_of([line.text for line in clear], [line.box for line in clear],
                                         np.asarray(straight.convert("L")), points / picture.width))

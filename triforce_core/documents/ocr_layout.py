@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from math import log
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,8 @@ _APART = 1.4  # heights of an x between a line's words and its page number, at l
 _DIGIT = 1.7  # heights of an x that one of its figures takes, at most
 _FEW = 4  # characters, at most, whose size and base are not measured
 _GUTTER = 0.6  # line heights, at least, between two columns
+_TIGHT = 1.2  # of the steps between the lines of cells: those between rows are wider
+_NEAR_STEPS = 6
 _COLUMN_LINES = 4
 _COLUMN_WORDS = 3
 
@@ -177,16 +179,16 @@ def _with_marks(spans: list[Span]) -> list[Span]:
     return spans
 
 
-def reading_order(boxes: Sequence[Box], words: Sequence[int]) -> list[int]:
+def reading_order(boxes: Sequence[Box], texts: Sequence[str]) -> list[int]:
     """Return the numbers of lines in the order in which they are read: row by row, but columns of running text one
     after the other, between the lines that cross all of them."""
-    return _ordered(list(range(len(boxes))), boxes, words)
+    return _ordered(list(range(len(boxes))), boxes, texts)
 
 
-def _ordered(lines: list[int], boxes: Sequence[Box], words: Sequence[int]) -> list[int]:
-    gutter = _gutter(lines, boxes, words)
+def _ordered(lines: list[int], boxes: Sequence[Box], texts: Sequence[str]) -> list[int]:
+    gutter = _gutter(lines, boxes, texts)
     if gutter is None:
-        return _by_rows(lines, boxes)
+        return _by_rows(lines, boxes, texts)
     across = sorted((at for at in lines if boxes[at].left < gutter < boxes[at].right), key=lambda at: boxes[at].top)
     rest, found = [at for at in lines if at not in set(across)], list[int]()
     for line in (*across, None):
@@ -194,12 +196,12 @@ def _ordered(lines: list[int], boxes: Sequence[Box], words: Sequence[int]) -> li
         rest = [at for at in rest if at not in set(above)]
         for side in (True, False):
             column = [at for at in above if (boxes[at].right <= gutter) is side]
-            found += _ordered(column, boxes, words) if column else []
+            found += _ordered(column, boxes, texts) if column else []
         found += [] if line is None else [line]
     return found
 
 
-def _gutter(lines: Sequence[int], boxes: Sequence[Box], words: Sequence[int]) -> float | None:
+def _gutter(lines: Sequence[int], boxes: Sequence[Box], texts: Sequence[str]) -> float | None:
     """Return where, from left to right, the lines are parted into two columns of running text; None: nowhere."""
     if len(lines) < 2 * _COLUMN_LINES:
         return None
@@ -210,20 +212,20 @@ def _gutter(lines: Sequence[int], boxes: Sequence[Box], words: Sequence[int]) ->
         left = [at for at in lines if boxes[at].right <= start - apart]
         right = [at for at in lines if boxes[at].left >= start - 1]
         crossing = len(lines) - len(left) - len(right)
-        if crossing * 4 <= len(lines) and all(_is_text(side, boxes, words) for side in (left, right)):
+        if crossing * 4 <= len(lines) and all(_is_text(side, boxes, texts) for side in (left, right)):
             best = min(best or (crossing, middle), (crossing, middle))
     return best[1] if best else None
 
 
-def _is_text(lines: Sequence[int], boxes: Sequence[Box], words: Sequence[int]) -> bool:
+def _is_text(lines: Sequence[int], boxes: Sequence[Box], texts: Sequence[str]) -> bool:
     """Say whether lines are a column of running text, not a table's cells: most are nearly as wide as the widest."""
-    if len(lines) < _COLUMN_LINES or median(words[at] for at in lines) < _COLUMN_WORDS:
+    if len(lines) < _COLUMN_LINES or median(len(texts[at].split()) for at in lines) < _COLUMN_WORDS:
         return False
     return median(boxes[at].width for at in lines) > 0.75 * max(boxes[at].width for at in lines)
 
 
-def _by_rows(lines: Sequence[int], boxes: Sequence[Box]) -> list[int]:
-    """Return lines from top to bottom, those of one level from left to right."""
+def _by_rows(lines: Sequence[int], boxes: Sequence[Box], texts: Sequence[str]) -> list[int]:
+    """Return lines from top to bottom, those of one level from left to right, but whole cells of several lines."""
     rows: list[list[int]] = []
     for at in sorted(lines, key=lambda at: boxes[at].top + boxes[at].bottom):
         middle = (boxes[at].top + boxes[at].bottom) / 2
@@ -232,4 +234,41 @@ def _by_rows(lines: Sequence[int], boxes: Sequence[Box]) -> list[int]:
             rows[-1].append(at)
         else:
             rows.append([at])
-    return [at for row in rows for at in sorted(row, key=lambda at: boxes[at].left)]
+    rows = [sorted(row, key=lambda at: boxes[at].left) for row in rows]
+    levels = [median(boxes[at].top + boxes[at].bottom for at in row) / 2 for row in rows]
+    steps = [below - above for above, below in pairwise(levels)]
+    tight = [_is_tight(steps, at) for at in range(len(steps))]
+    order, first, known = list[int](), 0, False  # known: there are cells of several lines
+    while first < len(rows):
+        end = first + 1
+        while end < len(rows) and tight[end - 1]:
+            end += 1
+        cells = _by_cells(rows[first:end], boxes, texts, known)
+        known = known or bool(cells)
+        order += cells or [at for row in rows[first:end] for at in row]
+        first = end
+    return order
+
+
+def _is_tight(steps: Sequence[float], at: int) -> bool:
+    """Say whether a step from a level to the next is one inside of a cell: some step close by is wider, none is much
+    narrower."""
+    near = steps[max(0, at - _NEAR_STEPS) : at + _NEAR_STEPS + 1]
+    return steps[at] < _TIGHT * min(near) and max(near) > _TIGHT * steps[at]
+
+
+def _by_cells(rows: Sequence[Sequence[int]], boxes: Sequence[Box], texts: Sequence[str], known: bool) -> list[int]:
+    """Return the lines of a table's row cell by cell: each begins on the first level and has no gap, not all have a
+    last line (nor a second one, unless such rows are known), and none goes on with a number. []: it is none."""
+    if len(rows) < 2 or len(rows[-1 if known else 1]) >= len(rows[0]) or not all(
+            any(map(str.isalpha, texts[at])) for row in rows[1:] for at in row):
+        return []
+    cells = [[at] for at in rows[0]]
+    for above, row in pairwise(rows):
+        for at in row:
+            own = [cell for cell in cells if cell[-1] in above and boxes[cell[-1]].left < boxes[at].right
+                   and boxes[at].left < boxes[cell[-1]].right]
+            if len(own) != 1:
+                return []
+            own[0].append(at)
+    return [at for cell in cells for at in cell]
