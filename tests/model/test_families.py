@@ -26,7 +26,7 @@ from triforce_core.kernels import compiled
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.kv_cache.offloaded import OffloadedCache
 from triforce_core.kv_cache.retrieval import RetrievalCache
-from triforce_core.model import Llama, families, load_model, open_weights, read_config
+from triforce_core.model import Llama, families, load_model, open_weights, read_config, stored_form
 from triforce_core.model.gguf_checkpoint import stored_name
 
 TOKENS = torch.randint(VOCAB, (LENGTH,), generator=torch.Generator().manual_seed(1))
@@ -57,6 +57,7 @@ def test_the_text_of_models_that_see_pictures(name: str, tmp_path: Path) -> None
             parameter.add_(torch.randn_like(parameter) * 0.2) if parameter.dim() == 1 else parameter.mul_(
                 1 if "embed" in own else 6)
     theirs.save_pretrained(tmp_path)
+    assert stored_form(tmp_path).sees  # the page says that they are left out
     assert_parity(load_model(tmp_path), theirs)
 
 

@@ -333,6 +333,8 @@ def _weight_words(folder: Path, dtype: torch.dtype, device: torch.device, roundi
     parts = [form.words(str(dtype).removeprefix("torch."), device.type == "cpu" and dtype == torch.bfloat16, kept)]
     if device.type == "cuda" and form.groups_on_gpu is not None and not rounds and not kept:
         parts.append(groups_missing(device))
+    if form.sees:
+        parts.append("its weights for pictures are left out")
     if rounds:
         parts.append(f"{rounding} by this app: not the published weights")
     return "; ".join(filter(None, parts))

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -42,7 +43,8 @@ class Stored:
     plain numbers already.
 
     groups: bytes of a layers' weight and of the head's where weights in groups are kept so, groups_on_gpu: there; None:
-    there are none. (int8 by rows: on a GPU they are groups.) ungrouped: matrices that have no such form, in words."""
+    there are none. (int8 by rows: on a GPU they are groups.) ungrouped: matrices that have no such form, in words.
+    sees: weights for pictures are there too, and are left out."""
 
     int8: bool = False
     few_bits: str = ""
@@ -50,6 +52,7 @@ class Stored:
     groups: tuple[float, float] | None = None
     groups_on_gpu: tuple[float, float] | None = None
     ungrouped: str = ""
+    sees: bool = False
 
     def words(self, dtype: str, keeps_int8: bool, keeps_groups: bool = False) -> str:
         """Say what is loaded, in words fit to show; "" where there is nothing to say. dtype: of products. keeps_int8:
@@ -145,7 +148,8 @@ def stored_form(place: Path) -> Stored:
 
     Raises what ``read_config`` raises."""
     if not place.is_file():
-        return _stored_in_folder(place)
+        raw = folder_config.read_raw(place / "config.json")
+        return replace(_stored_in_folder(place, raw), sees="vision_config" in raw)
     file = open_gguf(place)
     kinds = [kind for kind in file.kinds if kind not in ("F32", "F16", "BF16")]
     if not kinds:
@@ -163,8 +167,7 @@ def stored_form(place: Path) -> Stored:
     return _in_groups(", ".join(kinds), config, form_of, lacking)
 
 
-def _stored_in_folder(place: Path) -> Stored:
-    raw = folder_config.read_raw(place / "config.json")
+def _stored_in_folder(place: Path, raw: dict[str, Any]) -> Stored:
     scheme, config = read_scheme(raw), folder_config.parse_config(raw)
     if scheme is None:
         require_whole_bins(place, _BYTES_AT_LEAST * config.num_parameters)
