@@ -19,7 +19,8 @@ from typing import Any
 
 __version__ = "0.1.0"
 _HOME = {
-    "config": ("MEASUREMENTS", "READINGS", "EngineConfig", "SamplingParams", "SpeculationConfig", "is_repo_id"),
+    "config": ("MEASUREMENTS", "READINGS", "EngineConfig", "SamplingParams", "SpeculationConfig", "is_repo_id",
+               "repo_and_file"),
     "assets": ("HANDBOOK",),
     "documents": ("READERS", "read_document"),
     "documents.chapters": ("chapter_ranges", "merge_ranges", "page_ranges", "ranges_text"),

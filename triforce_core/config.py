@@ -23,6 +23,13 @@ def is_repo_id(text: str) -> bool:
     return _REPO_ID.fullmatch(text) is not None
 
 
+def repo_and_file(text: str) -> tuple[str, str]:
+    """Split OWNER/NAME:WHAT, as Ollama and llama.cpp write it. WHAT: a GGUF file of the repo, or how it is quantised
+    (Q4_K_M); "" where nothing is said."""
+    repo, _, what = text.partition(":")
+    return repo.strip(), what.strip()
+
+
 def check(condition: bool, name: str, value: object, allowed: str) -> None:
     """Raise a ConfigError that says what was given and what is allowed, unless ``condition``."""
     if not condition:

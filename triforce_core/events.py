@@ -177,7 +177,8 @@ class ModelFound:
 @dataclass(frozen=True, slots=True)
 class ModelOffer:
     """Describe what fetching a repo of the Hugging Face hub would bring. missing: bytes that are not on this machine
-    yet. folder: where they go; disk_free: bytes free there."""
+    yet. folder: where they go; disk_free: bytes free there. ggufs: the models that the repo has as GGUF files, by the
+    file's name (a split one's first), and their bytes. file: that of them which would be fetched, "" for none."""
 
     repo: str
     revision: str
@@ -187,6 +188,8 @@ class ModelOffer:
     names: tuple[str, ...]
     folder: str = ""
     disk_free: int = 0
+    ggufs: tuple[tuple[str, int], ...] = ()
+    file: str = ""
 
 
 @dataclass(frozen=True, slots=True)

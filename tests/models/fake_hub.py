@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import unquote
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 
@@ -53,9 +54,11 @@ def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
                 if one and path.startswith(f"/api/models/{one.repo}"):
                     self._send(json.dumps(one.about()).encode(), {"Content-Type": "application/json"})
                     return
-                if one and path.startswith(f"/{one.repo}/resolve/") and path.rpartition("/")[2] in one.files:
-                    self._send_file(path.rpartition("/")[2])
-                    return
+                if one and path.startswith(f"/{one.repo}/resolve/"):
+                    name = unquote(path.partition("/resolve/")[2].partition("/")[2])
+                    if name in one.files:
+                        self._send_file(name)
+                        return
             self._send(b"{}", {"X-Error-Code": "RepoNotFound"}, 404)
 
         def _send_file(self, name: str) -> None:
@@ -75,7 +78,7 @@ def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             if self.command == "HEAD":
                 return
-            if hub.break_after is not None and name.endswith(".safetensors"):
+            if hub.break_after is not None and name.endswith((".safetensors", ".gguf")):
                 self.wfile.write(body[: hub.break_after])
                 self.wfile.flush()
                 hub.break_after -= min(hub.break_after, len(body))

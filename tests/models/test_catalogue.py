@@ -21,7 +21,7 @@ from tests import forked
 from tests.gguf_files import write_gguf
 from triforce_core.config import EngineConfig
 from triforce_core.device.memory_plan import size
-from triforce_core.errors import ConfigError
+from triforce_core.errors import ConfigError, ModelNotFoundError
 from triforce_core.events import CuratedModel, Fit, ModelFound
 from triforce_core.models import hub as hub_module
 from triforce_core.models import survey
@@ -254,6 +254,61 @@ def test_no_network_is_an_error_that_says_so(tmp_path: Path, shelf: Path) -> Non
     for ask in ("--offer", "--fetch"):
         status, _, complaint = run(hub, tmp_path, ask, "some/model")
         assert status == 2 and "the hub cannot be reached" in complaint and "internet connection" in complaint
+
+
+@pytest.fixture(scope="module")
+def gguf_repo(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """As such repos look: several ways to be quantised, one of them in parts in a folder, a projector, a text."""
+    root = tmp_path_factory.mktemp("gguf-repo")
+    source = write_model(root / "source", layers=1, heads=8, seed=1)
+    for kind in ("Q4_K", "Q8_0"):
+        write_gguf(source, root / f"tiny-{kind}_M.gguf".replace("Q8_0_M", "Q8_0"), kind)
+    (root / "Q6_K").mkdir()
+    write_gguf(source, root / "Q6_K" / "tiny-Q6_K.gguf", "Q6_K", split_max_tensors=3)
+    files = {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*.gguf")}
+    return files | {"mmproj-F16.gguf": b"GGUF", "tiny-IQ2_XXS.gguf": b"GGUF", "README.md": b"read me",
+                    "config.json": b"{}", "cut-Q8_0-00001-of-00002.gguf": b"GGUF"}
+
+
+def test_a_gguf_repo_is_listed_with_its_files(gguf_repo: dict[str, bytes]) -> None:
+    models = hub_module.gguf_models(list(gguf_repo))
+    split = next(name for name in models if name.startswith("Q6_K/"))
+    assert list(models) == [split, "tiny-Q4_K_M.gguf", "tiny-Q8_0.gguf"]
+    assert len(models[split]) > 2 and set(models[split]) <= set(gguf_repo), "all parts, in their folder"
+    for what, name in (("", "tiny-Q4_K_M.gguf"), ("q8_0", "tiny-Q8_0.gguf"), ("Q6_K", split),
+                       ("tiny-Q8_0.gguf", "tiny-Q8_0.gguf")):
+        assert hub_module.chosen_gguf("some/model", models, what) == name, what
+    for what in ("K_M", "Q4_K", "Q2_K"):
+        with pytest.raises(ModelNotFoundError, match=r"tiny-Q8_0\.gguf"):
+            hub_module.chosen_gguf("some/model", models, what)
+    assert not hub_module.gguf_models(["../x-Q4_K_M.gguf"])
+
+
+@pytest.mark.slow
+def test_a_gguf_model_is_fetched_broken_off_and_gone_on_with(gguf_repo: dict[str, bytes], tmp_path: Path) -> None:
+    """In parts, too; what has arrived is listed and planned for as it lies."""
+    (tmp_path / "empty").mkdir()
+    with serve(FakeHub("some/model", tmp_path / "empty")) as hub:
+        hub.files = dict(gguf_repo)
+        status, (offer,), complaint = run(hub, tmp_path, "--offer", "some/model")
+        assert status == 0 and offer["file"] == "tiny-Q4_K_M.gguf" and len(offer["ggufs"]) == 3, complaint
+        assert offer["nbytes"] == len(gguf_repo["tiny-Q4_K_M.gguf"]) and hub.asked == []
+        hub.break_after = 20_000
+        status, _, complaint = run(hub, tmp_path, "--fetch", "some/model:Q6_K")
+        assert status == 2 and "try again to go on from there" in complaint
+        hub.break_after = None
+        status, lines, complaint = run(hub, tmp_path, "--fetch", "some/model:Q6_K")
+        assert status == 0 and lines[-1]["fraction"] == 1.0, complaint
+        fetched = {name for name, _ in hub.asked}
+        assert fetched == {name for name in gguf_repo if name.startswith("Q6_K/")}, "and nothing else"
+        assert run(hub, tmp_path, "--fetch", "some/model")[0] == 0
+        _, lines, _ = run(hub, tmp_path)
+        found = {line["name"]: line for line in lines if line["kind"] == "ModelFound"}
+        assert {offer["file"], lines[0]["name"]} <= {name.removeprefix("some/model/") for name in found}
+        split = next(line for name, line in found.items() if "/Q6_K/" in name)
+        assert split["info"] and split["nbytes"] == sum(map(len, (gguf_repo[name] for name in fetched)))
+        status, _, complaint = run(hub, tmp_path, "--fetch", "some/model:Q2_K")
+        assert status == 2 and "has no GGUF file Q2_K" in complaint
 
 
 def test_time_left_follows_the_rate_since_it_went_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,9 @@ example:
   python -m triforce_core models ~/checkpoints --max-context 32768
   python -m triforce_core models --fetch "Qwen3 4B Instruct 2507"
 
-REPO is OWNER/NAME, or a name of the list. --draft-model REPO beside --fetch fetches its draft model too.
+REPO is OWNER/NAME, or a name of the list; OWNER/NAME:Q4_K_M (or a file's name) for one of a repo's GGUF files, which
+--offer lists, marking the one that --fetch takes where nothing is said. --draft-model REPO beside --fetch fetches its
+draft model too.
 --json prints one object for each model; drafts [{name, model, parameters, why_not}] says which others may draft for it.
 """
 
@@ -88,6 +90,8 @@ def _words(event: ModelFound | CuratedModel | ModelOffer) -> Iterator[str]:
     from .survey import millions
 
     if isinstance(event, ModelOffer):
+        for name, nbytes in event.ggufs:
+            yield f"{'* ' if name == event.file else '  '}{name} ({nbytes / 1e9:.2f} GB)"
         yield (f"{event.repo}: {len(event.names)} files, {size(event.nbytes)}, {size(event.missing)} of it not here yet"
                f"; licence: {event.licence}; stored in {event.folder}, where {size(event.disk_free)} are free")
         return

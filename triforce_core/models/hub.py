@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..config import EngineConfig, is_repo_id
+from ..config import EngineConfig, is_repo_id, repo_and_file
 from ..errors import ConfigError, ModelNotFoundError, NotEnoughDiskError, TriForceError
 from ..events import LoadProgress, ModelOffer
 from ..model.checkpoint import wanted_files
@@ -26,6 +27,10 @@ _SETTLED = 3.0  # seconds of fetching after which a rate means something
 _LOOK_EVERY = 0.3  # seconds between two looks at how far a file has come
 _SPARE_BYTES = 1 << 30  # left on the disk
 _PART = ".part"
+_SPLIT = re.compile(r"-(\d{5})-of-(\d{5})\Z")
+# How a GGUF file is quantised that is taken where nothing is said, the first that there is.
+_USUAL = ("Q4_K_M", "Q4_K_S", "Q4_0", "Q5_K_M", "Q8_0", "BF16", "F16")
+_NOT_READ = re.compile(r"\b(IQ[123]_\w+|TQ\d_\d|MXFP4\w*)\Z", re.IGNORECASE)  # weights that are not read here
 _UNREACHED = {"ConnectError", "ConnectTimeout", "OfflineModeIsEnabled"}  # by name: the hub's HTTP library has changed
 
 
@@ -35,33 +40,38 @@ class Offer:
 
     def __init__(self, config: EngineConfig) -> None:
         """Raises ConfigError: no repo, or the network was not allowed."""
-        if not is_repo_id(config.model):
-            raise ConfigError(f"{config.model!r} is no Hugging Face repo id", allowed="OWNER/NAME")
+        if not is_repo_id(repo_and_file(config.model)[0]):
+            raise ConfigError(f"{config.model!r} is no Hugging Face repo id", allowed="OWNER/NAME or OWNER/NAME:Q4_K_M")
         if not config.allow_download:
             raise ConfigError(f"Looking up {config.model} needs the network", allowed="with --allow-download")
-        self.repo, self._draft = config.model, config.draft_model if is_repo_id(config.draft_model) else ""
+        self.repo = config.model
+        self._draft = config.draft_model if is_repo_id(repo_and_file(config.draft_model)[0]) else ""
 
     def check(self) -> Iterator[ModelOffer | LoadProgress]:
         yield self.offer(self.repo)
 
-    def offer(self, repo: str) -> ModelOffer:
-        """Look up size and licence. Raises ModelNotFoundError."""
+    def offer(self, named: str) -> ModelOffer:
+        """Look up size and licence. named: OWNER/NAME, or OWNER/NAME:WHAT for one of its GGUF files. Raises
+        ModelNotFoundError."""
         from huggingface_hub import HfApi, try_to_load_from_cache
 
-        folder = cache_folder()
+        (repo, what), folder = repo_and_file(named), cache_folder()
         with _explained(repo, "looked up"):
             info = HfApi().model_info(repo, files_metadata=True)
         files = {file.rfilename: file for file in info.siblings or ()}
-        wanted = wanted_files(list(files))
-        if "config.json" not in wanted:
-            raise ModelNotFoundError(f"{repo} holds no config.json", allowed="a Hugging Face checkpoint")
+        wanted, ggufs, first = wanted_files(list(files)), gguf_models(list(files)), ""
+        if what or not _is_checkpoint(wanted):
+            first = chosen_gguf(repo, ggufs, what)
+            wanted = list(ggufs[first])
         here = {name for name in wanted if isinstance(try_to_load_from_cache(repo, name, revision=info.sha), str)}
         licences = [tag.partition(":")[2] for tag in info.tags or () if tag.startswith("license:")]
         total = sum(files[name].size or 0 for name in wanted)
         have = sum(files[name].size or 0 if name in here else _part_of(files[name], _blobs(folder, repo))
                    for name in wanted)
         return ModelOffer(repo, info.sha or "main", ", ".join(licences) or "not stated", total, total - have,
-                          tuple(wanted), str(folder), free_bytes(folder))
+                          tuple(wanted), str(folder), free_bytes(folder),
+                          tuple((name, sum(files[part].size or 0 for part in parts)) for name, parts in ggufs.items()),
+                          first)
 
 
 class Fetch(Offer):
@@ -131,6 +141,48 @@ class Fetch(Offer):
             yield part.stat().st_size if part.exists() else 0
         if problem:
             raise problem[0]
+
+
+def _is_checkpoint(wanted: Sequence[str]) -> bool:
+    return "config.json" in wanted and any(name.endswith((".safetensors", ".bin")) for name in wanted)
+
+
+def gguf_models(names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the models among a repo's GGUF files, by name (a split one's first part) with all their parts: no
+    projectors for images, nothing whose weights are not read here, and no split one of which a part is missing."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name in sorted(names):
+        path = Path(name)
+        if path.suffix != ".gguf" or ".." in path.parts or path.name.startswith("mmproj") or "imatrix" in path.name:
+            continue
+        split = _SPLIT.search(path.stem)
+        if _NOT_READ.search(path.stem[:split.start()] if split else path.stem) or (split and int(split[1]) != 1):
+            continue
+        parts = [name if not split else str(path.with_name(f"{path.stem[:split.start()]}-{part:05}-of-{split[2]}.gguf"))
+                 for part in range(1, int(split[2]) + 1 if split else 2)]
+        if set(parts) <= set(names):
+            found[name] = tuple(parts)
+    return found
+
+
+def chosen_gguf(repo: str, models: Mapping[str, Sequence[str]], what: str) -> str:
+    """Return the one that is meant: by its name, or by how it is quantised; "": the usual one, else the first. Raises
+    ModelNotFoundError."""
+    if not models:
+        raise ModelNotFoundError(f"{repo} holds no config.json with weights, and no GGUF file that can be read here",
+                                 allowed="a repo with one of these")
+    for kind in (what,) if what else _USUAL:
+        fitting = [name for name in models if what in (name, Path(name).name) or _quantised_so(name, kind.lower())]
+        if fitting:
+            return min(fitting, key=len)
+    if what:
+        raise ModelNotFoundError(f"{repo} has no GGUF file {what}", allowed=", ".join(models))
+    return next(iter(models))
+
+
+def _quantised_so(name: str, kind: str) -> bool:
+    stem = _SPLIT.sub("", name.removesuffix(".gguf")).lower()
+    return stem == kind or stem.endswith((f"-{kind}", f".{kind}", f"/{kind}"))
 
 
 @contextmanager

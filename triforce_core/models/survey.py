@@ -94,16 +94,23 @@ def _cached() -> Iterator[Place]:
             continue
         best = max(repo.revisions, key=lambda revision: (_holds_model(revision.snapshot_path), "main" in revision.refs,
                                                          revision.last_modified))
-        for file in gguf_files(best.snapshot_path):
-            yield Place(f"{repo.repo_id}/{file.name}", str(file), file, file, "cache")
+        for file in _ggufs_below(best.snapshot_path):
+            name = file.relative_to(best.snapshot_path).as_posix()
+            yield Place(f"{repo.repo_id}/{name}", str(file), file, file, "cache")
         if not (best.snapshot_path / "config.json").is_file():
             continue
         named = repo.repo_id if "main" in best.refs else str(best.snapshot_path)
         yield Place(repo.repo_id, named, best.snapshot_path, best.snapshot_path, "cache")
 
 
+def _ggufs_below(snapshot: Path) -> list[Path]:
+    """Return a repo's GGUF models; some lie in folders of their own, those in parts above all."""
+    return [file for folder in (snapshot, *(one for one in sorted(snapshot.iterdir()) if one.is_dir()))
+            for file in gguf_files(folder)]
+
+
 def _holds_model(folder: Path) -> bool:
-    return (folder / "config.json").is_file() or bool(gguf_files(folder))
+    return (folder / "config.json").is_file() or bool(_ggufs_below(folder))
 
 
 def _lm_studio() -> Iterator[Place]:

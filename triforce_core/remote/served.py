@@ -17,7 +17,7 @@ from typing import Any
 from ..errors import RemoteServerError
 from .server import Cancelled, Patience, RemoteServer
 
-PORTS = {1234: "LM Studio", 11434: "Ollama", 8080: "llama-server", 8000: "vLLM"}
+PORTS = {1234: "LM Studio", 11434: "Ollama", 8080: "llama-server", 9931: "llama-server", 8000: "vLLM"}  # old and new
 _OWN = "TriForce Chat"  # on this machine another start of this app, or this one
 _OWNERS = {"llamacpp": "llama-server", "vllm": "vLLM", "triforce-chat": _OWN}
 _LENGTHS = ("max_model_len", "context_length", "max_context_length")  # vLLM's and SGLang's name, others'

@@ -25,6 +25,7 @@ from triforce_core import (
     TriForceError,
     is_repo_id,
     local_servers,
+    repo_and_file,
     stays_here,
 )
 
@@ -122,10 +123,10 @@ class Models:
         self._go(LOOK, replace(self._config(), model_folders=(self.folder,) if self.folder else ()))
 
     def ask_hub(self, repo: str) -> None:
-        """Ask the hub for size and licence of a repo, because a person wants to."""
+        """Ask the hub for size and licence of a repo, or of one of its GGUF files, because a person wants to."""
         self.offer = self.wanted = None
         repo, self.refused = repo.strip(), ""
-        if not is_repo_id(repo):
+        if not is_repo_id(repo_and_file(repo)[0]):
             self.refused = NO_REPO.format(given=repo)
             return self._changed()
         self._go(OFFER, replace(self._config(), model=repo, allow_download=True), repo)
@@ -142,7 +143,8 @@ class Models:
             repo, draft = self.wanted.repo, self.wanted.drafter or "none"
             self._agreed = self.wanted.downloads[0][1] + self.wanted.drafter_nbytes
         elif self.offer is not None:
-            repo, draft, self._agreed = self.offer.repo, "none", self.offer.nbytes
+            chosen = f":{self.offer.file}" if self.offer.file else ""
+            repo, draft, self._agreed = f"{self.offer.repo}{chosen}", "none", self.offer.nbytes
         else:
             return
         self._go(FETCH, replace(self._config(), model=repo, draft_model=draft, allow_download=True), repo)

@@ -36,7 +36,9 @@ HELP = ("Found in the Hugging Face cache, where LM Studio, Ollama and llama.cpp 
 FOLDER = "Look in this folder too"
 FOLDER_HELP = "A folder with GGUF files, or with checkpoints, each in a folder with its config.json. May be left empty."
 REPO = "Download a model from the Hugging Face hub"
-REPO_HELP = "OWNER/NAME. Looking it up contacts the hub and shows size and licence; nothing is downloaded yet."
+REPO_HELP = ("OWNER/NAME, or OWNER/NAME:Q4_K_M for one of its GGUF files. Looking it up contacts the hub and shows "
+             "size and licence; nothing is downloaded yet.")
+FILES = "Other GGUF files of this repository ({count})"
 ASK = "Look it up"
 LOOK_HERE, LOOKING = "Look for models", "Looking…"
 LISTED = "Models to download"
@@ -182,11 +184,18 @@ def entry(found: ModelFound, loaded: bool, engine: str = "ready", load: LoadProg
 
 def offered(offer: ModelOffer) -> str:
     """Return what a fetch would bring, and the button that starts it."""
+    others = "".join(button(f"{name}, {fmt.size(nbytes)}", "ask-file", repo=f"{offer.repo}:{name}")
+                     for name, nbytes in offer.ggufs if name != offer.file)
+    if others:
+        count = FILES.format(count=len(offer.ggufs) - bool(offer.file))
+        others = f'<details><summary>{esc(count)}</summary><div class="tf-model-load">{others}</div></details>'
     if offer.missing > offer.disk_free:
-        return card("error", offer.repo, full(offer.folder, offer.disk_free, offer.missing))
-    words = (f"{len(offer.names)} files, {fmt.size(offer.nbytes)}, {fmt.size(offer.missing)} still to download. "
+        return card("error", offer.repo, full(offer.folder, offer.disk_free, offer.missing), action=others)
+    file = f"{offer.file}: " if offer.file else ""
+    files = "1 file" if len(offer.names) == 1 else f"{len(offer.names)} files"
+    words = (f"{file}{files}, {fmt.size(offer.nbytes)}, {fmt.size(offer.missing)} still to download. "
              f"Licence: {offer.licence}. Stored in {offer.folder}; {fmt.size(offer.disk_free)} are free.")
-    return card("info", offer.repo, words, action=button("Download", "fetch-model", css="tf-primary"))
+    return card("info", offer.repo, words, action=button("Download", "fetch-model", css="tf-primary") + others)
 
 
 def full(folder: str, free: int, need: int) -> str:
@@ -383,6 +392,7 @@ def actions(services: Services) -> Actions:
         "use-model": lambda view, data: services.use_model(data.get("model", ""), data.get("draft", "auto"),
                                                             data.get("weights", ""), data.get("kv", "")),
         "use-server": lambda view, data: services.use_server(data.get("url", ""), data.get("model", "")),
+        "ask-file": lambda view, data: models.ask_hub(data.get("repo", "")),
         "want-model": lambda view, data: models.want(data.get("repo")),
         "leave-model": lambda view, data: models.want(None),
         "fetch-model": lambda view, data: models.fetch(),

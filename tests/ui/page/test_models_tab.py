@@ -152,6 +152,20 @@ def test_offer_then_fetch_then_a_new_look(models: Models, errands: Errands) -> N
     assert [errand for errand, _ in errands.sent] == [OFFER, FETCH, FETCH, LOOK]
 
 
+def test_a_repository_of_gguf_files_shows_them(models: Models, errands: Errands) -> None:
+    """The one that would be fetched, and a button for each other one."""
+    errands.says[OFFER] = [replace(THE_OFFER, names=("b-Q4_K_M.gguf",), file="b-Q4_K_M.gguf", ggufs=(
+        ("b-Q4_K_M.gguf", 2_500_000_000), ("b-Q8_0.gguf", 4_280_000_000)))]
+    models.ask_hub("some/big:Q4_K_M")
+    wait_for(idle(models))
+    html = models_view.board(models, EngineConfig(), None)
+    assert "b-Q4_K_M.gguf: 1 file, 16.0 GB" in html and 'data-repo="some/big:b-Q8_0.gguf"' in html
+    assert html.count('data-action="ask-file"') == 1 and "b-Q8_0.gguf, 4.3 GB" in html
+    models.fetch()
+    wait_for(lambda: errands.sent[-1][0] == LOOK and not models.errand)
+    assert [config.model for errand, config in errands.sent if errand == FETCH] == ["some/big:b-Q4_K_M.gguf"]
+
+
 def test_what_went_wrong_is_said(models: Models, errands: Errands) -> None:
     errands.says[OFFER] = [ModelNotFoundError("no/such could not be looked up", remedy="Check the name.")]
     models.ask_hub("no/such")
