@@ -204,6 +204,20 @@ class ClassFit:
 
 
 @dataclass(frozen=True, slots=True)
+class GGUFDownload:
+    """A curated model as a GGUF file, quantised so that it fits here and, if that can be, is fast enough.
+
+    repo: OWNER/NAME:KIND, as a fetch takes it. kind: how it is quantised. context: tokens that fit. tokens_per_second:
+    of plain decoding, as of ``CuratedModel``."""
+
+    repo: str
+    kind: str
+    nbytes: int
+    context: int
+    tokens_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
 class CuratedModel:
     """A published model of the curated list, judged by its shape alone: nothing was fetched, nobody was asked.
 
@@ -213,7 +227,8 @@ class CuratedModel:
     none does: problem says why. tokens_per_second: of plain decoding with ``rate_tokens`` of context, modelled from
     what this machine's memory was measured to move. weights: as they are ("same"), or rounded so when they are loaded,
     which plan and speed are of. read_per_second: tokens of a document, at most, by what products were measured to take
-    here. folder, disk_free: as of ``ModelOffer``."""
+    here. folder, disk_free: as of ``ModelOffer``. gguf: None where there is none that fits here. first: it is
+    one of those from which a first chat model is chosen here."""
 
     name: str
     repo: str
@@ -237,6 +252,8 @@ class CuratedModel:
     weights: str = "same"
     read_per_second: float = 0.0
     classes: tuple[ClassFit, ...] = ()
+    gguf: GGUFDownload | None = None
+    first: bool = False
     folder: str = ""
     disk_free: int = 0
 

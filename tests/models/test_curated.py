@@ -7,6 +7,8 @@ import json
 import re
 from dataclasses import replace
 from datetime import date
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
@@ -31,7 +33,7 @@ def test_the_file_has_its_form() -> None:
     raw = json.loads(FILE.read_text())
     assert set(raw) == {"date", "classes", "models"} and date.fromisoformat(raw["date"]) >= date(2026, 11, 22)
     for one in raw["models"]:
-        assert set(one) == KEYS, one["name"]
+        assert set(one) - {"gguf"} == KEYS, one["name"]
         assert one["gated"] is not (one["licence"] in OPEN), "community licences are accepted on the hub first"
         assert "bf16" in one["download"]
         for way in one["download"].values():
@@ -52,7 +54,11 @@ def test_shapes_say_what_the_list_says(entry: Entry) -> None:
     stored = {entry.parameters}  # some repos store a tied head too
     if shape.tied_embeddings:
         stored.add(entry.parameters + shape.vocab_size * shape.hidden_size)
+    if shape.architecture == "Gemma3ForCausalLM":
+        stored = {entry.parameters + 420_000_000}  # the repo has the eyes too
     assert any(2 * count == pytest.approx(entry.nbytes, rel=0.05, abs=2e7) for count in stored)
+    bits = {kind: 8 * nbytes / entry.parameters for kind, (_, nbytes) in entry.ggufs.items()}
+    assert not bits or (4.6 < bits["Q4_K_M"] < 5.4 and 8.4 < bits["Q8_0"] < 8.6), "a size mistyped"
 
 
 @pytest.mark.parametrize("entry", [entry for entry in ENTRIES if entry.drafter], ids=lambda entry: entry.name)
@@ -112,6 +118,45 @@ def test_what_is_recommended_comes_first(offered: list[CuratedModel]) -> None:
         assert recommended([replace(model, **slow) for model in offered]) == [], "what nobody would wait for"
 
 
+@pytest.mark.skipif(compiled().library is None, reason="weights in few bits stay so with the app's own kernels only")
+def test_first_models_are_few_of_different_sizes_and_fast_where_any_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 80 GB/s and 24 GiB an 8B is fast enough; where nothing is, the smallest is all there is to choose."""
+    monkeypatch.setattr(memory, "read_room", lambda *_: Room(host_free=24 * GIB))
+    monkeypatch.setattr(curated, "product_rate", lambda device, dtype: 1e12)
+    offered = list(curated.suggestions(EngineConfig(mode="cpu", dtype="bfloat16"), (), 80e9))
+    first = [model for model in offered if model.first]
+    sizes = sorted((model.parameters for model in first), reverse=True)
+    assert 1 < len(first) <= 3 and all(model.gguf for model in first) and min(sizes) >= 1.5e9
+    assert all(small <= large * 2 / 3 for large, small in pairwise(sizes))
+    assert all(model.gguf.tokens_per_second >= curated.USABLE_RATE for model in first)
+    slow = [replace(model, read_per_second=20.0) for model in offered]
+    assert [model.name for model in curated.first_models(slow)] == ["Qwen3 1.7B"]
+    assert curated.first_models([replace(model, gguf=None) for model in offered]) == []
+    with_gguf = {model.name for model in offered if model.gguf}
+    assert {"SmolLM3 3B", "Gemma 3 4B Instruct", "Llama 3.2 3B Instruct", "Qwen3 8B"} <= with_gguf
+
+
+def test_a_listed_model_is_fetched_as_a_gguf_file_too() -> None:
+    assert curated.repo_of("Qwen3 8B:q4_k_m") == "unsloth/Qwen3-8B-GGUF:Q4_K_M"
+    assert curated.repo_of("some/model:Q8_0") == "some/model:Q8_0"
+    assert curated.repo_of("Qwen3 14B:Q4_K_M") == "Qwen3 14B:Q4_K_M", "which is no repo: refused as such"
+
+
+def test_the_best_that_was_measured_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy moment lowers nothing that was measured before; it waits for a quiet one, but not for ever."""
+    busy = iter([90.0, 80.0, 5.0, *[99.0] * 100])
+    monkeypatch.setattr("psutil.cpu_percent", lambda seconds: next(busy))
+    assert curated.best_so_far(tmp_path / "new", "memory", lambda: 40e9) == 40e9
+    assert next(busy) == 99.0, "it looked until there was little to do"
+    assert curated.best_so_far(tmp_path / "new", "memory", lambda: 3e9) == 40e9
+    assert curated.best_so_far(tmp_path / "new", "memory", lambda: 60e9) == 60e9
+    assert curated.best_so_far(tmp_path / "new", "products", lambda: 1e9) == 1e9
+    for harm in ("{", "[]", '{"x": "y"}'):
+        (tmp_path / "new" / curated.RATES).write_text(harm)
+        assert curated.best_so_far(tmp_path / "new", "memory", lambda: 3e9) == 3e9
+    assert curated.best_so_far(None, "memory", lambda: 2e9) == 2e9
+
+
 @pytest.mark.skipif(compiled().library is None, reason="rounded weights stay small with the app's own kernels only")
 def test_a_model_too_large_as_it_is_is_offered_rounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """On 10 GiB free whose memory moves 60 GB/s: 1.7B as it is, 4B in int8; 8B in int4, which would read too slowly."""
@@ -119,7 +164,7 @@ def test_a_model_too_large_as_it_is_is_offered_rounded(monkeypatch: pytest.Monke
     monkeypatch.setattr(curated, "product_rate", lambda device, dtype: 0.5e12)
     found = {model.name: model for model in curated.suggestions(EngineConfig(mode="cpu", dtype="bfloat16"), (), 60e9)}
     small, middle, large = (found[name] for name in ("Qwen3 1.7B", "Qwen3 8B", "Qwen3 32B"))
-    assert small.weights == "same" and small.plan.context > 8192 and small.recommended
+    assert small.weights == "same" and small.plan.context > 8192
     assert found["Qwen3 4B Instruct 2507"].weights == "int8" and found["Qwen3 4B Instruct 2507"].recommended
     assert middle.weights == "int4" and middle.tokens_per_second > 4 and middle.plan.weights < 6e9
     assert middle.read_per_second == pytest.approx(0.5e12 / 2 / 8.19e9, rel=0.01) and not middle.recommended

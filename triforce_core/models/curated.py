@@ -7,16 +7,19 @@ fast it would read: two operations for each weight and token, at the rate of wid
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+import platform
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from timeit import timeit
 from typing import Any
 
+import psutil
 import torch
 
-from ..config import EngineConfig
+from ..config import EngineConfig, repo_and_file
 from ..device.bandwidth import copy_rate, host_copy_rate, modelled_rate, timed
 from ..device.capability import read_capability
 from ..device.memory import ran_out
@@ -25,10 +28,12 @@ from ..device.shard import ALONE
 from ..engine.loading import held, rounded
 from ..engine.memory import Planner, limit_bytes, make_wish, modes, number_type, place
 from ..errors import ConfigError, NotEnoughMemoryError
-from ..events import ClassFit, CuratedModel, MemoryPlan, Mode
-from ..kernels import HEAD_KIND, WEIGHT_KINDS, bytes_per_weight, choose_kernels
+from ..events import ClassFit, CuratedModel, GGUFDownload, MemoryPlan, Mode
+from ..kernels import HEAD_KIND, WEIGHT_KINDS, bytes_per_weight, choose_kernels, keeps_groups
 from ..model import ModelConfig
+from ..model.checkpoint import joined_bytes
 from ..model.config import parse_config
+from ..model.gguf_checkpoint import FORMS
 from .hub import cache_folder, free_bytes
 
 FILE = Path(__file__).with_name("curated.json")
@@ -37,6 +42,15 @@ USABLE_RATE = 4.0  # tokens per second that a recommended model, or form of one,
 # What a recommended model offers at least: tokens of context, and of those read per second (a chapter in some minutes);
 # and how many are recommended.
 _USABLE_TOKENS, _USABLE_READING, _RECOMMENDED = 8192, 50.0, 3
+# A first chat model: how many to choose from, each with at most this part of the weights of the one before it, and with
+# how many at least: a 135M answered 3 to 5 of 40 questions about documents rightly.
+_FIRST, _STEP, _CHATS = 3, 2 / 3, 1.5e9
+# How GGUF files are quantised, the least rounding first: the kinds of most of the layers' weights, of the rest (the
+# values' and half of the MLPs' last matrices) and of the head's.
+_GGUF_KINDS = {"Q8_0": ("Q8_0", "Q8_0", "Q8_0"), "Q4_K_M": ("Q4_K", "Q6_K", "Q6_K")}
+_GGUF_REST = 0.15  # of the layers' weights
+RATES = "rates.json"  # in the folder of measurements
+_LOOKS, _LOOK_SECONDS, _QUIET = 8, 0.25, 25.0  # for a quiet moment: how often, how long, percent of all cores
 _WIDE = 512  # tokens of a pass by which reading is timed, over 4,096 inputs and outputs
 
 
@@ -53,7 +67,8 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One published model. downloads: precision -> (repo, bytes). drafter: a repo of the list, or ""."""
+    """One published model. downloads: precision -> (repo, bytes). ggufs: how it is quantised -> (repo, bytes). drafter:
+    a repo of the list, or ""."""
 
     name: str
     licence: str
@@ -63,6 +78,7 @@ class Entry:
     drafts_only: bool
     drafter: str
     downloads: Mapping[str, tuple[str, int]]
+    ggufs: Mapping[str, tuple[str, int]]
     shape: ModelConfig
 
     @property
@@ -92,15 +108,20 @@ def find(name: str) -> Entry | None:
 
 
 def repo_of(name: str) -> str:
-    """Return the repo of a listed model's name; any other name as it is."""
-    entry = find(name)
-    return entry.repo if entry else name
+    """Return the repo of a listed model's name, NAME:Q4_K_M for a GGUF file of it; any other name as it is."""
+    plain, kind = repo_and_file(name)
+    entry = find(plain)
+    if entry is None or (kind and kind.upper() not in entry.ggufs):
+        return name
+    return f"{entry.ggufs[kind.upper()][0]}:{kind.upper()}" if kind else entry.repo
 
 
 def _entry(raw: Mapping[str, Any]) -> Entry:
     downloads = {precision: (one["repo"], int(one["gigabytes"] * 1e9)) for precision, one in raw["download"].items()}
+    stored = raw.get("gguf", {"gigabytes": {}})
+    ggufs = {kind: (stored["repo"], int(gigabytes * 1e9)) for kind, gigabytes in stored["gigabytes"].items()}
     return Entry(raw["name"], raw["licence"], raw["gated"], raw["parameters"], raw["good_at"], raw["drafts_only"],
-                 raw["drafter"] or "", downloads, parse_config(raw["config"]))
+                 raw["drafter"] or "", downloads, ggufs, parse_config(raw["config"]))
 
 
 def suggestions(config: EngineConfig, here: Collection[str], rate: float) -> Iterator[CuratedModel]:
@@ -110,9 +131,9 @@ def suggestions(config: EngineConfig, here: Collection[str], rate: float) -> Ite
     folder, judge = cache_folder(), _Judge(config, rate)
     found = [replace(judge.model(entry), dated=date, here=entry.repo in here, folder=str(folder),
                      disk_free=free_bytes(folder)) for entry in entries]
-    chosen = {model.repo for model in recommended(found)}
+    chosen, first = ({model.repo for model in some} for some in (recommended(found), first_models(found)))
     for model in sorted(found, key=lambda model: model.repo not in chosen):
-        yield replace(model, recommended=model.repo in chosen)
+        yield replace(model, recommended=model.repo in chosen, first=model.repo in first)
 
 
 def recommended(found: Collection[CuratedModel]) -> list[CuratedModel]:
@@ -121,6 +142,19 @@ def recommended(found: Collection[CuratedModel]) -> list[CuratedModel]:
               and model.plan.context >= min(_USABLE_TOKENS, model.max_context)
               and model.tokens_per_second >= USABLE_RATE and model.read_per_second >= _USABLE_READING]
     return sorted(usable, key=lambda model: -model.parameters)[:_RECOMMENDED]
+
+
+def first_models(found: Collection[CuratedModel]) -> list[CuratedModel]:
+    """Return those to choose a first chat model from: the largest that is fast enough here as a GGUF file, then clearly
+    smaller ones; none whose answers about documents are worth little. Where none is fast, the smallest that fits."""
+    fitting = sorted((model for model in found if model.gguf and not model.drafts_only and model.parameters >= _CHATS),
+                     key=lambda model: -model.parameters)
+    chosen: list[CuratedModel] = []
+    for model in fitting:
+        fast = model.gguf and model.gguf.tokens_per_second >= USABLE_RATE and model.read_per_second >= _USABLE_READING
+        if fast and (not chosen or model.parameters <= _STEP * chosen[-1].parameters):
+            chosen.append(model)
+    return chosen[:_FIRST] or fitting[-1:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +176,9 @@ class _Judge:
         self._config = replace(config, max_context="auto", gpus=1)
         self._device, self._why = place(self._config, ALONE)
         self._dtype = number_type(self._config, self._device, machine)[0]
-        self._rate, self._products = rate, product_rate(self._device, self._dtype)
+        self._rate = rate
+        self._products = best_so_far(config.measurements, f"products in {self._dtype}",
+                                     lambda: product_rate(self._device, self._dtype))
 
     def model(self, entry: Entry) -> CuratedModel:
         """Judge it in the first form that runs here with a usable context at a usable speed; else in the smallest that
@@ -162,7 +198,29 @@ class _Judge:
             entry.drafts_only, entry.drafter, drafter.name if drafter else "", drafter.nbytes if drafter else 0,
             plan=best.plan, problem=best.problem, tokens_per_second=best.rate, rate_tokens=best.tokens,
             weights=best.weights, read_per_second=self._products / (2 * entry.shape.num_parameters),
-            classes=tuple(class_fit(entry, drafter, machine) for machine in curated_list()[1]))
+            classes=tuple(class_fit(entry, drafter, machine) for machine in curated_list()[1]),
+            gguf=self._gguf(entry))
+
+    def _gguf(self, entry: Entry) -> GGUFDownload | None:
+        """Return the GGUF file with the least rounding that is fast enough here; else the smallest, if that fits."""
+        least, found = min(_USABLE_TOKENS, entry.shape.max_context), None
+        for kind in (kind for kind in _GGUF_KINDS if kind in entry.ggufs):
+            form = self._in_form(entry, kind, self._quantised(entry.shape, kind), None)
+            if form.plan and form.plan.context >= least:
+                repo, nbytes = entry.ggufs[kind]
+                found = GGUFDownload(f"{repo}:{kind}", kind, nbytes, form.plan.context, form.rate)
+                if form.rate >= USABLE_RATE:
+                    break
+        return found
+
+    def _quantised(self, shape: ModelConfig, kind: str) -> Weights:
+        """Return the weights of a GGUF file as they will lie in memory: in few bits where this device has kernels for
+        that, unpacked where it has none."""
+        whole = held(shape, self._dtype, self._device)
+        if not keeps_groups(self._device, self._dtype):
+            return whole
+        most, rest, head = (joined_bytes([FORMS[one]], self._device.type == "cuda") for one in _GGUF_KINDS[kind])
+        return replace(whole, few_bits=most + _GGUF_REST * (rest - most), few_bits_head=head)
 
     def _in_form(self, entry: Entry, kind: str, weights: Weights, draft: Weights | None) -> _Form:
         try:
@@ -175,6 +233,31 @@ class _Judge:
             return _Form(kind, plan, modelled_rate(weights, planner.plan(tokens), tokens, self._rate), tokens)
         except (ConfigError, NotEnoughMemoryError) as error:  # not every shape's cache can be as it is asked for
             return _Form(kind, problem=str(error) if kind == "same" else f"In {kind}, {error}")
+
+
+def best_so_far(folder: Path | None, what: str, measure: Callable[[], float]) -> float:
+    """Return the best that was ever measured here, now or earlier: other programs only slow it. So which models are
+    offered does not hang on who computes at this second. folder: where it is kept; None: nowhere."""
+    if folder is None:
+        return measure()
+    _wait_for_quiet()
+    path, known = folder / RATES, {}
+    with suppress(OSError, ValueError):
+        known = json.loads(path.read_text(encoding="utf-8"))
+    key = f"{platform.node()} {torch.get_num_threads()} threads, {what}"
+    before = known.get(key, 0.0) if isinstance(known, dict) else 0.0
+    best = max(measure(), before if isinstance(before, float) else 0.0)
+    with suppress(OSError):  # only a convenience
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps((known if isinstance(known, dict) else {}) | {key: best}), encoding="utf-8")
+    return best
+
+
+def _wait_for_quiet() -> None:
+    """Wait until the cores have little to do, for a few seconds at most."""
+    for _ in range(_LOOKS):
+        if psutil.cpu_percent(_LOOK_SECONDS) < _QUIET:
+            return
 
 
 def class_fit(entry: Entry, drafter: Entry | None, machine: Machine) -> ClassFit:

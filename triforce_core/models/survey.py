@@ -28,7 +28,7 @@ from ..gguf import parts_of
 from ..model import ModelConfig, read_config, stored_form
 from ..model.checkpoint import gguf_files
 from ..tokenizer import Tokenizer
-from .curated import USABLE_RATE, memory_rate, suggestions
+from .curated import USABLE_RATE, best_so_far, memory_rate, suggestions
 
 _DEEPEST = 2  # folders below a given one in which checkpoints are looked for
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})\Z")
@@ -199,7 +199,8 @@ class Survey:
         drafters = [*known, _look(builtin("draft"))]
         rate, trouble = 0.0, None
         try:
-            rate = memory_rate(place(self.config, ALONE)[0])
+            device = place(self.config, ALONE)[0]
+            rate = best_so_far(self.config.measurements, f"memory of {device}", lambda: memory_rate(device))
         except ConfigError as error:  # what is here can be listed without
             trouble = error
         for one in known:

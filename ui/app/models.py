@@ -80,7 +80,8 @@ class Models:
 
     errand: "" or the one that runs: LOOK, OFFER or FETCH. fetching: the repo. wanted: of the list, a person is asked
     whether to download it. problem: why the last errand failed. refused: why the last wish is not done. served: what
-    servers of this machine have, None: nobody has looked yet."""
+    servers of this machine have, None: nobody has looked yet. choosing: a person chooses a first chat model. on_here:
+    called with one that was downloaded to be used."""
 
     def __init__(self, kept: Path, config: Callable[[], EngineConfig],
                  send: Callable[..., EngineClient] = EngineClient) -> None:
@@ -99,6 +100,8 @@ class Models:
         self.wanted: CuratedModel | None = None
         self.offer: ModelOffer | None = None
         self.progress: LoadProgress | None = None
+        self.choosing, self._use = False, ""
+        self.on_here: Callable[[ModelFound], None] = lambda found: None
         self.errand = self.fetching = self.problem = self.refused = ""
 
     def keep(self, model: str, draft: str, weights: str = "", kv: str = "", *, server: str = "") -> None:
@@ -136,6 +139,20 @@ class Models:
         self.wanted, self.refused = next((model for model in self.listed if model.repo == repo), None), ""
         self._changed()
 
+    def choose_first(self, choosing: bool = True) -> None:
+        """Show what a first chat model is chosen from, looked for on this machine; or no longer."""
+        self.choosing = choosing
+        if choosing and (self.stale or not self.listed):
+            return self.look()
+        self._changed()
+
+    def get(self, repo: str) -> None:
+        """Download one of the first chat models, to be used when it is here."""
+        wanted = next((one.gguf for one in self.listed if one.first and one.gguf and one.gguf.repo == repo), None)
+        if wanted is not None:
+            self.refused, self._agreed = "", wanted.nbytes
+            self._go(FETCH, replace(self._config(), model=repo, draft_model="none", allow_download=True), repo)
+
     def fetch(self) -> None:
         """Download the wanted model with its draft model, or the offered one."""
         self.refused = ""
@@ -152,7 +169,7 @@ class Models:
     def cancel(self) -> None:
         with self._lock:
             running, self._running, self.errand = self._running, None, ""
-        self.progress, self.fetching = None, ""
+        self.progress, self.fetching, self._use = None, "", ""
         self._changed()
         if running is not None:
             running.close()
@@ -182,6 +199,7 @@ class Models:
                     listed.append(event)
                 elif isinstance(event, ModelOffer) and errand == FETCH:
                     offered += event.nbytes
+                    self._use = f"{event.repo}/{event.file}" if self.choosing and event.file else ""
                     if offered > self._agreed * _MORE:
                         problem = LARGER.format(repo=event.repo)
                         break
@@ -204,6 +222,21 @@ class Models:
         self._changed()
         if errand == FETCH and not problem:
             self.look()
+        elif problem:
+            self._use = ""
+        elif errand == LOOK:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Have the model used that was downloaded for that."""
+        wanted, self._use = self._use, ""
+        for one in self.found:
+            if one.name == wanted and one.info is not None:
+                self.choosing = False
+                self.on_here(one)
+            elif one.name == wanted:
+                self.problem = one.problem
+        self._changed()
 
     def _look_at_servers(self) -> None:
         self.served = tuple(local_servers())

@@ -65,6 +65,7 @@ class Services:
         if "model" not in fixed:
             config = remembered(folders.model, config)
         self.models = Models(folders.model, lambda: dataclasses.replace(self.queue.config, **self._forms))
+        self.models.on_here = lambda found: self.use_model(found.model, found.draft)
         self.queue = Queue(make_engine, self._with_settings(config), self.library, self.conversations, self.runs,
                            self.views.documents, folders.vectors)
         self.queue.on_poll = self._poll
@@ -109,6 +110,11 @@ class Services:
     def sends_to(self) -> str:
         """The server that gets documents and questions, on this machine or elsewhere; "" for none."""
         return self.queue.config.server
+
+    @property
+    def quotes_only(self) -> bool:
+        """Whether no chat model is there to answer: the loaded one only spells what was found."""
+        return self.queue.model is not None and not self.queue.model.instructions and not self.sends_to
 
     def _poll(self) -> None:
         self.conversations.settle()

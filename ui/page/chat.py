@@ -12,7 +12,7 @@ from typing import Any
 
 import gradio as gr
 
-from triforce_core import Document, stays_here
+from triforce_core import Document, LoadProgress, stays_here
 
 from ..app.accumulator import Trace, figures_of
 from ..app.conversations import Answer
@@ -24,6 +24,7 @@ from . import formatting as fmt
 from . import markdown, provenance
 from .document_head import prefill_line
 from .figures import figures_line
+from .first_model import first_model
 from .html import COPY, DISMISS, PREPARING, STOP, STOPPED, STOPPING, button, card, esc
 from .page_choice import scope, which
 from .panel import PRIVATE, Actions, Outputs, Panel, block, noticing, pace, stop_panel
@@ -66,11 +67,12 @@ SCROLLS = 300  # characters of a question, which may then be higher than its bub
 LONG_QUESTION = 5.0  # seconds of reading a question that are told before it is read
 
 
-def welcome(sample: str | None, sends_to: str = "") -> str:
-    """Return the HTML that is shown while no document is open. sample: id of the handbook, if it is in the library."""
+def welcome(sample: str | None, sends_to: str = "", first: str = "") -> str:
+    """Return the HTML that is shown while no document is open. sample: id of the handbook, if it is in the library.
+    first: the way to a first chat model."""
     action = button("Try it with the handbook", "open", css="tf-primary", document=sample) if sample else ""
     more = WELCOME_REMOTE if sends_to and not stays_here(sends_to) else WELCOME_MORE
-    return f'<div class="tf-welcome"><h1>Ask your documents</h1><p>{esc(more)}</p>{action}</div>'
+    return f'<div class="tf-welcome"><h1>Ask your documents</h1><p>{esc(more)}</p>{action}{first}</div>'
 
 
 def meanwhile(document: Document | None) -> str:
@@ -340,11 +342,18 @@ def panels(services: Services) -> list[Panel]:
         entry = services.library.get(view.document)
         return entry is not None and services.phase(entry) in ("ready", "resting", "unsaved", "too_long")
 
+    def first_chat() -> str:
+        """Return the way to a first chat model, where none is there; while one is loaded, how far that is."""
+        queue = services.queue
+        if queue.state == "starting" and queue.config.model != "builtin":
+            return first_model(services.models, queue.load_progress or LoadProgress("Starting the engine"))
+        return first_model(services.models) if services.quotes_only else ""
+
     def draw_transcript(view: TabView) -> str:
         if view.document is None:
             entries = services.library.entries()
             sample = next((entry.id for entry in entries if entry.name == SAMPLE_NAME), None)
-            return welcome(sample, services.sends_to)
+            return welcome(sample, services.sends_to, first_chat())
         answers = conversations.answers(view.conversation) if view.conversation else []
         document = services.library.document(view.document)
         if not answers:
@@ -390,7 +399,9 @@ def panels(services: Services) -> list[Panel]:
         Panel("transcript", lambda view: (
             view.document, view.conversation, shown_trace(view), conversations.version, askable(view),
             asked_about(services, view), raced(view), suggested(view), text_state(view),
-            view.document is None and (services.library.version, services.sends_to)), draw_transcript),
+            view.document is None and (services.library.version, services.sends_to, services.quotes_only,
+                                       services.models.version, services.queue.state, services.queue.load_progress)),
+            draw_transcript),
         Panel("question", partial(asked_about, services), lambda view: gr.update(
             placeholder=asked_about(services, view), label=asked_about(services, view))),
         *_live_panels(services),
@@ -407,13 +418,9 @@ def _live_panels(services: Services) -> list[Panel]:
         by_token = run is not None and run.id == view.traced
         return live(run, by_token, inside(services, run, by_token)) if run else ""
 
-    def quotes_only(view: TabView) -> bool:
-        model = services.queue.model
-        return model is not None and not model.instructions and not services.sends_to
-
     def draw_keys(view: TabView) -> str:
         """Say what the model cannot do where a question is written."""
-        words, more = ("Finds passages · ? all keys", QUOTES_ONLY_HELP) if quotes_only(view) else (KEYS, "")
+        words, more = ("Finds passages · ? all keys", QUOTES_ONLY_HELP) if services.quotes_only else (KEYS, "")
         return f'<span class="tf-keys" title="{more}">{words}</span>'
 
     def draw_editing(view: TabView) -> str:
@@ -423,4 +430,5 @@ def _live_panels(services: Services) -> list[Panel]:
                 f'kept.</span>{button(DISMISS, "leave-edit", css="tf-quiet")}</div>')
 
     return [Panel("live", live_key, draw_live), stop_panel("stop", services.active_run),
-            Panel("keys", quotes_only, draw_keys), Panel("editing", lambda view: view.editing, draw_editing)]
+            Panel("keys", lambda view: services.quotes_only, draw_keys),
+            Panel("editing", lambda view: view.editing, draw_editing)]

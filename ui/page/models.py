@@ -318,6 +318,14 @@ def served_model(one: ServedModel, mark: str) -> str:
             f'<div class="tf-model-load">{use}</div></li>')
 
 
+def servers_line(found: Sequence[ServedModel]) -> str:
+    """Return buttons for what servers of this machine have, without more words; "" where they have nothing."""
+    useful = [one for one in found if not one.problem]
+    buttons = "".join(button(f"{one.name} ({one.program or SERVER})", "use-server", url=one.url, model=one.name)
+                      for one in useful)
+    return f'<p class="tf-note">{SERVED}:</p><div class="tf-model-load">{buttons}</div>' if useful else ""
+
+
 def servers(found: Sequence[ServedModel], now: EngineConfig, engine: str) -> str:
     """Return what servers of this machine have. now, engine: as of ``board``."""
     head = f'<section class="tf-served"><h3 class="tf-h">{SERVED}</h3>'
@@ -393,6 +401,9 @@ def actions(services: Services) -> Actions:
                                                             data.get("weights", ""), data.get("kv", "")),
         "use-server": lambda view, data: services.use_server(data.get("url", ""), data.get("model", "")),
         "ask-file": lambda view, data: models.ask_hub(data.get("repo", "")),
+        "first-models": lambda view, data: models.choose_first(),
+        "leave-first": lambda view, data: models.choose_first(False),
+        "get-model": lambda view, data: models.get(data.get("repo", "")),
         "want-model": lambda view, data: models.want(data.get("repo")),
         "leave-model": lambda view, data: models.want(None),
         "fetch-model": lambda view, data: models.fetch(),

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
+from errands import Errands
 from little_books import wait_for, write_book
 
 from triforce_core import (
@@ -59,41 +58,10 @@ TOO_LARGE = CuratedModel("Some 70B", "some/seventy", "Llama 3.1 Community Licens
                          folder="/home/me/hub", disk_free=50_000_000_000)
 
 
-class Errands:
-    """In place of the processes: what each errand yields, and what was asked of them."""
-
-    def __init__(self) -> None:
-        self.sent: list[tuple[str, EngineConfig]] = []
-        self.hold = threading.Event()
-        self.hold.set()
-        self.closed = 0
-        self.says: dict[str, list[Any]] = {LOOK: [BUILTIN, BIG, HUGE], OFFER: [THE_OFFER],
-                                           FETCH: [THE_OFFER, LoadProgress("Fetching model.safetensors: 1.0 GB", 0.25)]}
-
-    def __call__(self, config: EngineConfig, factory: str) -> Errands._One:
-        self.sent.append((factory, config))
-        return Errands._One(self, factory)
-
-    class _One:
-        def __init__(self, errands: Errands, errand: str) -> None:
-            self._errands, self._errand, self._ended = errands, errand, threading.Event()
-
-        def check(self) -> Iterator[Any]:
-            for event in self._errands.says[self._errand]:
-                if isinstance(event, Exception):
-                    raise event
-                yield event
-            while not self._errands.hold.wait(0.01) and not self._ended.is_set():
-                pass
-
-        def close(self) -> None:
-            self._ended.set()
-            self._errands.closed += 1
-
-
 @pytest.fixture
 def errands() -> Errands:
-    return Errands()
+    return Errands({LOOK: [BUILTIN, BIG, HUGE], OFFER: [THE_OFFER],
+                    FETCH: [THE_OFFER, LoadProgress("Fetching model.safetensors: 1.0 GB", 0.25)]})
 
 
 @pytest.fixture
@@ -387,9 +355,9 @@ def test_a_folder_that_is_not_there_is_named(models: Models, tmp_path: Path) -> 
 def test_the_tab_in_a_browser(tab, served) -> None:
     """Opening the tab looks by itself; Download asks, no is no, yes fetches; a bad name is answered where it stands;
     and a model that was found is loaded."""
-    errands, models, queue = Errands(), served.services.models, served.services.queue
-    errands.says |= {LOOK: [BUILTIN, BIG, HUGE, LISTED, TOO_LARGE],
-                     FETCH: [replace(THE_OFFER, nbytes=8_000_000_000), LoadProgress("Fetching model.safetensors", 0.2)]}
+    models, queue = served.services.models, served.services.queue
+    errands = Errands({LOOK: [BUILTIN, BIG, HUGE, LISTED, TOO_LARGE],
+                       FETCH: [replace(THE_OFFER, nbytes=8_000_000_000), LoadProgress("Fetching", 0.2)]})
     models._send, models._looked, models.listed = errands, None, ()
     tab.get_by_role("tab", name=models_view.TAB).click()
     tab.wait_for_selector(".tf-listed .tf-model:has-text('Some 4B')")
