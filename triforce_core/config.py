@@ -128,7 +128,7 @@ class SamplingParams:
     the likeliest tokens are reported beside each emitted one; 0 reports no probabilities at all and costs nothing.
     frequency_penalty, presence_penalty, repeat_penalty: of tokens that the answer has (not its prompt), as OpenAI and
     llama.cpp define them. logit_bias: pairs of a token and what its logit is raised by. min_p: of the likeliest token's
-    probability, below which none is drawn, before top_k and top_p.
+    probability, below which none is drawn, before top_k and top_p. schema: JSON schema of the answer ("": none).
     """
 
     temperature: float = 0.0
@@ -143,6 +143,7 @@ class SamplingParams:
     repeat_penalty: float = 1.0
     min_p: float = 0.0
     logit_bias: tuple[tuple[int, float], ...] = ()
+    schema: str = ""
 
     @property
     def reweighs(self) -> bool:

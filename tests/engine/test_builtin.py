@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -83,6 +84,19 @@ def test_greedy_with_penalties_equals_plain_decoding_token_for_token(engine):
     assert plain.token_ids[0] not in other.token_ids
     with pytest.raises(ConfigError, match="logit_bias"):
         tokens(engine, None, ResearchConfig(**SETTINGS), replace(sampling, logit_bias=((10**6, 1.0),)))
+
+
+@pytest.mark.parametrize("sampling", [{}, {"temperature": 0.8, "seed": 3, "frequency_penalty": 0.5}], ids=str)
+def test_json_by_a_schema_is_plain_decodings(engine, sampling):
+    pytest.importorskip("llguidance", reason="llguidance is not installed")
+    list(engine.open_document(own_document(TEXTS[0])))
+    schema = {"type": "object", "properties": {"tier": {"type": "string", "maxLength": 30}, "n": {"type": "integer"}},
+              "required": ["tier", "n"], "additionalProperties": False}
+    params = SamplingParams(max_new_tokens=120, schema=json.dumps(schema), **sampling)
+    fast = tokens(engine, "Which tier?", ResearchConfig(verifier="coupled", **SETTINGS), params)
+    plain = tokens(engine, "Which tier?", ResearchConfig(engine="autoregressive", verifier="coupled"), params)
+    assert fast.token_ids == plain.token_ids and fast.reason == "stop"
+    assert {*json.loads(fast.text)} == {"tier", "n"} and not fast.quotes
 
 
 @pytest.mark.parametrize(("name", "length"), [(TEXTS[0], 64), *(

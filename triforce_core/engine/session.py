@@ -23,7 +23,8 @@ from ..events import (
 from ..metrics import generated_tokens
 from ..prompt.builder import DocumentPrompt
 from ..prompt.quotations import Quoting
-from ..sampling import Sampler
+from ..sampling import Masks, Sampler
+from ..sampling.grammar import JsonMasks
 from ..sampling.quote_matcher import QuoteConstraint, QuoteMasks
 from ..speculation.cost_profile import Profile
 from ..speculation.draft_length import Selection
@@ -269,7 +270,7 @@ class Session:
                                                     attended))
 
     def _constraint(self, question: Question) -> QuoteConstraint | None:
-        if question.text is None or question.speculation.quotes == "off":
+        if question.text is None or question.speculation.quotes == "off" or question.sampling.schema:
             return None
         return self.quoting.rules(self.prompt, question.speculation.quotes == "on", question.script)
 
@@ -279,6 +280,8 @@ class Session:
             stop = frozenset(sampling.stop_token_ids)
         else:
             stop = frozenset() if question.text is None else self.quoting.builder.stop_token_ids
-        masks = QuoteMasks(constraint, answer_start, stop) if constraint is not None else None
+        masks: Masks | None = QuoteMasks(constraint, answer_start, stop) if constraint is not None else None
+        if sampling.schema:
+            masks = JsonMasks(self.quoting.builder.tokenizer, sampling.schema, answer_start, stop)
         return make_sampler(self.loaded, sampling, question.speculation.verifier, masks, stop=stop,
                             answer_start=answer_start)

@@ -90,6 +90,9 @@ class Answers:
             wish = found
         settings = self._services.resolved_settings()
         chosen = sampling(body, settings.sampling(), here=not self._services.sends_to)
+        if chosen.schema and not (model := await self.models.loaded()).instructions:
+            raise Problem(400, "unsupported_parameter", f"{model.name} only quotes, and writes no JSON",
+                          param="response_format", remedy="Leave it out, or load a chat model under Models.")
         selection, system = await self._selection(wish)
         loop, news = asyncio.get_running_loop(), asyncio.Event()
 
@@ -257,7 +260,11 @@ def _failure(run: Run) -> Problem:
                        need=run.fit.tokens, have=run.fit.max_tokens)
     if run.state == "stopped":
         return Problem(503, "stopped", run.error or STOPPED)
-    return Problem.of(run.cause) if run.cause else Problem(503, "not_answered", run.error)
+    if run.cause is None:
+        return Problem(503, "not_answered", run.error)
+    named = str(run.cause).partition(" ")[0]  # what the engine alone can check
+    problem = Problem.of(run.cause)
+    return problem.about({None: named}) if named in ("logit_bias", "response_format") else problem
 
 
 def _digest(text: str) -> str:

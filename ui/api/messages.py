@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import re
 import secrets
 from collections.abc import Mapping, Sequence
@@ -25,17 +26,18 @@ _LONGEST_QUESTION = 500  # characters of a paragraph that asks about the text ar
 _TEXT_PARTS = ("text", "input_text")
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {  # parameters that only their default can be granted for
     "n": (1,), "logprobs": (False,), "top_logprobs": (0,), "tools": ([],), "tool_choice": ("none", "auto"),
-    "functions": ([],), "function_call": ("none",), "response_format": ({"type": "text"},), "modalities": (["text"],),
+    "functions": ([],), "function_call": ("none",), "modalities": (["text"],),
     "audio": (), "best_of": (1,), "suffix": ("",), "echo": (False,),
     "reasoning_effort": ("none",), "verbosity": ("medium",), "min_tokens": (0,), "ignore_eos": (False,),
     "length_penalty": (1,), "skip_special_tokens": (True,), "use_beam_search": (False,),
 }
-_GRANTED = frozenset(("model", "messages", "stream", "stream_options", "stop"))
+_GRANTED = frozenset(("model", "messages", "stream", "stream_options", "stop", "response_format"))
 _SAMPLING = {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "seed": "seed",
              "max_tokens": "max_new_tokens", "max_completion_tokens": "max_new_tokens", "min_p": "min_p",
              "frequency_penalty": "frequency_penalty", "presence_penalty": "presence_penalty",
              "repeat_penalty": "repeat_penalty", "repetition_penalty": "repeat_penalty", "logit_bias": "logit_bias"}
-_LOCAL = ("frequency_penalty", "presence_penalty", "repeat_penalty", "repetition_penalty", "min_p", "logit_bias")
+_LOCAL = ("frequency_penalty", "presence_penalty", "repeat_penalty", "repetition_penalty", "min_p", "logit_bias",
+          "response_format")
 _HARMLESS = frozenset((  # what an answer is kept under, paid from or hurried by
     "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
     "parallel_tool_calls", "prediction", "cache_prompt", "request_id"))
@@ -147,11 +149,26 @@ def sampling(body: Mapping[str, Any], default: SamplingParams, *, here: bool = T
             made = replace(made, **{ours: value})
         except ConfigError as error:
             raise _bad("invalid_value", f"{theirs} is {body[theirs]!r}. Allowed: {error.allowed}", theirs) from None
-    if made.reweighs and not here:
+    made = replace(made, schema=_schema(body.get("response_format")))
+    if (made.reweighs or made.schema) and not here:
         name = next(name for name in _LOCAL if body.get(name))
         raise _bad("unsupported_parameter", f"{name} is not passed on to the server that answers", name,
                    "Leave it out.")
     return made
+
+
+def _schema(given: Any) -> str:
+    """Return the JSON schema of a response_format, "" where it is none. Raises Problem."""
+    kind = given.get("type") if isinstance(given, Mapping) else given
+    if kind in (None, "text"):
+        return ""
+    if kind == "json_object":
+        return json.dumps({"type": "object"})
+    named = given.get("json_schema") if kind == "json_schema" else None
+    if not isinstance(named, Mapping) or not isinstance(named.get("schema"), Mapping):
+        raise _bad("invalid_value", 'response_format is none of {"type": "text"}, {"type": "json_object"} and {"type": '
+                   '"json_schema", "json_schema": {"name": ..., "schema": {...}}}', "response_format")
+    return json.dumps(named["schema"])
 
 
 def _biases(given: Any) -> tuple[tuple[int, float], ...]:

@@ -66,7 +66,7 @@ class Problem(Exception):
             return cls(status, code, message, param=param, remedy=error.remedy)
         return cls(500, "unexpected", UNEXPECTED.format(kind=type(error).__name__))
 
-    def about(self, names: Mapping[str, str]) -> Problem:
+    def about(self, names: Mapping[Any, str]) -> Problem:
         """Return the same, of a parameter that the client calls otherwise. names: theirs by ours."""
         details = self.body["error"]
         details["param"] = names.get(details["param"], details["param"])

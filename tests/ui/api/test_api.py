@@ -263,7 +263,8 @@ def test_a_system_prompt_is_followed(client, served, chat_model) -> None:
     ({"logit_bias": {"a": 1}}, "invalid_value"), ({"logit_bias": {"5": 101}}, "invalid_value"),
     ({"extra_body": {"min_p": 2}}, "invalid_value"), ({"extra_body": {"repetition_penalty": 0}}, "invalid_value"),
     ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "unsupported_parameter"),
-    ({"response_format": {"type": "json_object"}}, "unsupported_parameter"), ({"temperature": 99}, "invalid_value"),
+    ({"response_format": {"type": "json_object"}}, "unsupported_parameter"),
+    ({"response_format": {"type": "json_schema"}}, "invalid_value"), ({"temperature": 99}, "invalid_value"),
     ({"top_p": 0}, "invalid_value"), ({"seed": -2}, "invalid_value"), ({"max_tokens": 0}, "invalid_value"),
     ({"max_completion_tokens": 0}, "invalid_value"), ({"temperature": "hot"}, "invalid_value"), ({"model": "gpt-9"},
                                                                                       "model_not_found"),
@@ -321,6 +322,21 @@ def test_penalties_and_biases_are_the_engines() -> None:
         assert sampling(given | {name: 1.2}, SamplingParams()) == expected
         with pytest.raises(Problem, match=f"{name} is not passed on"):
             sampling({name: 1.2, "min_p": 0}, SamplingParams(), here=False)
+
+
+def test_a_response_format_is_the_engines_schema(client, chat_model) -> None:
+    schema = {"type": "object", "properties": {"lamp": {"type": "string"}}}
+    named = {"type": "json_schema", "json_schema": {"name": "lamp", "strict": True, "schema": schema}}
+    assert json.loads(sampling({"response_format": named}, SamplingParams()).schema) == schema
+    assert json.loads(sampling({"response_format": {"type": "json_object"}}, SamplingParams()).schema) == {
+        "type": "object"}
+    for nothing in (None, {"type": "text"}):
+        assert not sampling({"response_format": nothing}, SamplingParams()).schema
+    said = [{"role": "user", "content": "What lamp?"}]
+    assert client.chat.completions.create(model="builtin", messages=said, response_format=named).choices
+    made = client.responses.create(model="builtin", input="What lamp?",
+                                   text={"format": {"type": "json_schema", "name": "lamp", "schema": schema}})
+    assert made.output_text and made.text.format.name == "lamp"
 
 
 @pytest.mark.parametrize("stream", [False, True])
