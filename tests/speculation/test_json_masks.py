@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -95,3 +96,10 @@ def test_tiers_may_ask_in_any_order(tokenizer):
 def test_a_schema_that_cannot_be_followed_is_refused(tokenizer, schema):
     with pytest.raises(ConfigError, match="response_format"):
         masks(tokenizer, schema)
+
+
+def test_without_the_package_is_said_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    with pytest.raises(ConfigError, match="llguidance") as caught:
+        JsonMasks(Toy(), "{}", 0, frozenset({5}))  # a vocabulary that was not met before
+    assert caught.value.remedy == "pip install llguidance"

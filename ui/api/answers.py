@@ -13,6 +13,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
 from starlette.requests import Request
@@ -281,12 +282,10 @@ def counts(asked: Asked) -> tuple[int, int, int]:
     """Return tokens: of the whole context, of it those that were in the cache, and of the answer as far as it is shown.
     """
     figures = asked.run.accumulator.figures()
-    written, letters, tokens = figures.tokens, 0, asked.run.accumulator.trace.tokens
+    written, tokens = figures.tokens, asked.run.accumulator.trace.tokens
     if asked.hit and tokens:
-        written = 0
-        while letters < asked.length:
-            letters += len(tokens[written][0])
-            written += 1
+        begins = accumulate((len(token[0]) for token in tokens[:-1]), initial=0)
+        written = sum(begin < asked.length for begin in begins)
     return figures.prompt_tokens + figures.reused_tokens, figures.reused_tokens, written
 
 

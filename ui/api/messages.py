@@ -138,7 +138,7 @@ def sampling(body: Mapping[str, Any], default: SamplingParams, *, here: bool = T
         if value is None:
             continue
         if value == -1 and ours == "max_new_tokens":  # llama.cpp's word for: to the end
-            value = LONGEST_ANSWER
+            value = LONGEST_ANSWER if here else default.max_new_tokens
         if value == -1 and ours == "top_k":  # vLLM's word for all
             value = 0
         if value == -1 and ours == "seed":  # llama.cpp's word for: another one every time

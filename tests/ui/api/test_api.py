@@ -309,6 +309,7 @@ def test_of_a_stop_text_nothing_is_shown_however_it_comes(text: str, stops: list
 def test_minus_one_means_an_answer_to_its_end() -> None:
     for name in ("max_tokens", "max_completion_tokens"):
         assert sampling({name: -1}, SamplingParams()).max_new_tokens == LONGEST_ANSWER
+        assert sampling({name: -1}, SamplingParams(), here=False) == SamplingParams()
     nothing = {"max_tokens": None, "temperature": None}
     assert sampling(nothing, SamplingParams(seed=3)) == SamplingParams(seed=3, max_new_tokens=LONGEST_ANSWER)
     assert sampling(nothing, SamplingParams(), here=False) == SamplingParams(), "a server elsewhere has its own"
@@ -386,9 +387,11 @@ def test_the_built_in_answers_from_a_message_s_own_context(client) -> None:
 
 def test_usage_counts_up_to_the_stop(client, scripted) -> None:
     scripted.answer, scripted.acceptance = "One two three STOP four five six seven eight", 1.0
-    answer = client.chat.completions.create(model="builtin", messages=about(upload(client)), stop=" STOP")
-    assert answer.choices[0].message.content == "One two three" and answer.usage.completion_tokens == 3
-    assert answer.usage.total_tokens == answer.usage.prompt_tokens + 3
+    for stop, left in ((" STOP", 3), ("TOP", 4), ("One", 0)):
+        answer = client.chat.completions.create(model="builtin", messages=about(upload(client)), stop=stop)
+        assert answer.choices[0].message.content == scripted.answer.partition(stop)[0]
+        assert answer.usage.completion_tokens == left
+        assert answer.usage.total_tokens == answer.usage.prompt_tokens + left
 
 
 def test_the_encoding_of_a_text_can_be_given(client, served, monkeypatch) -> None:
