@@ -16,7 +16,7 @@ from ..errors import ConfigError
 from .sampler import Masks
 
 # As Python's json writes it: white space that may be of any length is what small models lose themselves in.
-_FORM = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+_FORM: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 _NAME = "response_format"
 
 
@@ -32,6 +32,8 @@ class Pieces(Protocol):
     def token_bytes(self, token_id: int) -> bytes: ...
 
     def encode(self, text: str) -> list[int]: ...
+
+    def __hash__(self) -> int: ...
 
 
 class _Wrapped:
