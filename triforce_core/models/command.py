@@ -92,7 +92,8 @@ def _words(event: ModelFound | CuratedModel | ModelOffer) -> Iterator[str]:
     if isinstance(event, ModelOffer):
         for name, nbytes in event.ggufs:
             yield f"{'* ' if name == event.file else '  '}{name} ({nbytes / 1e9:.2f} GB)"
-        yield (f"{event.repo}: {len(event.names)} files, {size(event.nbytes)}, {size(event.missing)} of it not here yet"
+        files = "1 file" if len(event.names) == 1 else f"{len(event.names)} files"
+        yield (f"{event.repo}: {files}, {size(event.nbytes)}, {size(event.missing)} of it not here yet"
                f"; licence: {event.licence}; stored in {event.folder}, where {size(event.disk_free)} are free")
         return
     if isinstance(event, CuratedModel):

@@ -33,7 +33,7 @@ STRIP_ALL = ("Attention, not evidence: how much of the model's attention each pa
              "whatever is asked. Outlined: quoted in this answer. Click a page to read it.")
 STRIP_ABOVE = ("Attention, not evidence: what each page got beyond what it gets whatever is asked. Outlined: quoted in "
                "this answer. Click a page to read it.")
-STRIP_REMOTE = "Not available: the remote server does not report where it looked. Click a page to read it."
+STRIP_REMOTE = "Not available: a server does not report where it looked. Click a page to read it."
 PASSAGES = "Most attended passages"
 
 LEAST_ABOVE = 0.1  # of the largest share: a page is tall only with so much beyond the usual
