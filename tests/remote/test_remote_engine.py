@@ -111,7 +111,7 @@ def test_the_key_goes_into_the_header_and_nowhere_else(small: SmallServer, monke
 def test_tokens_are_counted_by_the_server(small: SmallServer) -> None:
     engine = opened(small)
     fit = engine.measure(BOOK)
-    assert not fit.estimated and sum(fit.page_tokens) == fit.tokens and fit.max_tokens == 4096 - 1024
+    assert not fit.estimated and sum(fit.page_tokens) == fit.tokens and fit.max_tokens == 4096 - 640
     stats = ask(engine)[-1].stats
     assert (stats.prompt_tokens, stats.generated_tokens) == (3, 5) and stats.reused_tokens > 20
     assert stats.engine == "remote" and not stats.acceptance and not stats.tokens_by_origin and not stats.full_passes
