@@ -19,8 +19,8 @@ FLAG = re.compile(r"--[a-z][a-z0-9-]*")
 TOOLS = ("triforce_core.bench", "triforce_core.bench.answers", "triforce_core.bench.short_answers",
          "docs.attached", "docs.first_answer",
          "docs.first_run", "docs.handbook", "docs.memory",
-         "docs.page_load", "docs.screenshots", "training.evaluate", "training.gguf_export", "training.hidden_questions",
-         "triforce_core.bench.kernels")
+         "docs.page_load", "docs.scans", "docs.screenshots", "training.evaluate", "training.gguf_export",
+         "training.hidden_questions", "triforce_core.bench.kernels")
 
 
 def flags() -> dict[str, set[str]]:
