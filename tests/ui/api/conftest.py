@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
-import openai
 import pytest
 from little_books import wait_for
 
 from tests.scripted_engine import EngineScript
+
+if TYPE_CHECKING:
+    import openai
 
 
 @pytest.fixture
@@ -20,6 +23,8 @@ def scripted(served, fresh_script) -> EngineScript:
 
 @pytest.fixture
 def client(served, scripted) -> openai.OpenAI:
+    import openai
+
     return openai.OpenAI(base_url=served.url + "v1", api_key="none", max_retries=0, timeout=20.0)
 
 
