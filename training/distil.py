@@ -25,8 +25,9 @@ from training import schedule
 from training.loader import Loader
 from training.model import DRAFT, Llama, ModelShape
 from training.optimiser import Optimiser
+from training.place import Place
 from training.quantise import load_model, save_checkpoint
-from training.train import Clock, Place, Step, log
+from training.train import Clock, Step, log
 from training.transfer import continue_from
 
 CHUNK = 8  # tokens

@@ -11,7 +11,6 @@ GPU reads steps of its own and gradients are averaged.
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from training.encoder_report import report
 from training.encoder_rows import CHECKS, Data, Step, Steps
 from training.harder import harder
 from training.mpnet import Encoder, base_weights, fewer_layers, load, save, with_heads
+from training.place import Place
 
 RATE, HEAD_RATE, DECAY, WARM_UP, LONGEST_STEP = 6e-5, 1e-3, 0.01, 80, 1.0
 AVERAGED_FROM, AVERAGED_EVERY, KEPT = 0.5, 4, 0.99
@@ -107,19 +107,8 @@ def total(parts: dict[str, Tensor]) -> Tensor:
     return (parts["passages"] + VECTORS * parts["vectors"] + MARKS * parts["marks"] + CHECKED * parts["checks"])
 
 
-def averaged(weights: list[Tensor], share: float) -> float:
-    """Average the gradients of all GPUs in place; return the mean of their shares of the time."""
-    if not dist.is_initialized():
-        return share
-    found = [one.grad for one in weights if one.grad is not None]
-    flat = torch.cat([*(one.flatten() for one in found), found[0].new_tensor([share])])
-    dist.all_reduce(flat, dist.ReduceOp.AVG)
-    for one, part in zip(found, flat[:-1].split([one.numel() for one in found]), strict=True):
-        one.copy_(part.view_as(one))
-    return float(flat[-1])
-
-
-def train(net: Encoder, teacher: Encoder | None, data: Data, options: argparse.Namespace) -> dict[str, Tensor]:
+def train(net: Encoder, teacher: Encoder | None, data: Data, place: Place,
+          options: argparse.Namespace) -> dict[str, Tensor]:
     """Train for so long; return the average of the weights of the second half."""
     device, dtype = torch.device(options.device), torch.bfloat16 if options.device == "cuda" else torch.float32
     named = net.weights()
@@ -131,8 +120,8 @@ def train(net: Encoder, teacher: Encoder | None, data: Data, options: argparse.N
                                     "lr": HEAD_RATE}],
                                   lr=options.rate, betas=(0.9, 0.98), weight_decay=0.0, fused=options.device == "cuda")
     rates = [group["lr"] for group in optimiser.param_groups]
-    seed = options.seed + 1000 * int(os.environ.get("RANK", "0"))
-    loader = DataLoader(Steps(data, options.size, options.claims, MOST, seed), batch_size=None,
+    steps = Steps(data, options.size, options.claims, MOST, options.seed + 1000 * place.rank)
+    loader = DataLoader(steps, batch_size=None,
                         num_workers=options.workers, prefetch_factor=4 if options.workers else None)
     average: dict[str, Tensor] = {}
     if teacher:
@@ -152,7 +141,8 @@ def train(net: Encoder, teacher: Encoder | None, data: Data, options: argparse.N
             loss = (1 - TAUGHT) * loss + TAUGHT * total(taught(said, theirs, step))
         loss.backward()
         net.collect()
-        share = averaged(list(net.parameters()), (time.time() - started) / options.seconds)
+        place.average(net.parameters())
+        share = place.from_first((time.time() - started) / options.seconds)
         torch.nn.utils.clip_grad_norm_(net.parameters(), LONGEST_STEP)
         optimiser.step()
         for name, part in parts.items():
@@ -170,12 +160,8 @@ def train(net: Encoder, teacher: Encoder | None, data: Data, options: argparse.N
 
 def make(options: argparse.Namespace) -> None:
     """All steps."""
-    torch.manual_seed(options.seed)
-    first = os.environ.get("RANK", "0") == "0"
-    if "RANK" in os.environ:
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-        dist.init_process_group("nccl")
-        torch.manual_seed(options.seed + 1000 * dist.get_rank())  # of what is dropped
+    place = Place.find()
+    torch.manual_seed(options.seed + 1000 * place.rank)  # of what is dropped
     data = Data(options.data)
     if options.base.is_dir():
         weights = base_weights(options.base, data.held["rows"])
@@ -193,10 +179,10 @@ def make(options: argparse.Namespace) -> None:
         print(f"harder candidates in {time.time() - started:.0f} s", flush=True)
     teacher = Encoder(load(options.teacher)[0]).to(options.device) if options.teacher else None
     print(f"{sum(one.numel() for one in net.parameters()) / 1e6:.1f} M weights, {net.layers} layers", flush=True)
-    average = train(net, teacher, data, options)
-    if dist.is_initialized():
+    average = train(net, teacher, data, place, options)
+    if place.world > 1:
         dist.destroy_process_group()
-    if not first:
+    if place.rank:
         return
     save(options.out, average, data.pieces)
     print(f"{options.out}: {options.out.stat().st_size / 2**20:.1f} MiB", flush=True)

@@ -12,7 +12,7 @@ import json
 import os
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +25,7 @@ from training import schedule
 from training.loader import Batch, Loader
 from training.model import TARGET, Llama, ModelShape
 from training.optimiser import Optimiser
+from training.place import Place
 from training.quantise import save_checkpoint
 from training.rows import QUOTE_REST, QUOTE_START, TEXT, RowMaker
 from training.transfer import continue_from
@@ -35,52 +36,6 @@ STARTED = time.time()
 def log(*words: object) -> None:
     """A line with the time since the start."""
     print(f"[{time.time() - STARTED:6.0f}]", *words, flush=True)
-
-
-@dataclass(frozen=True)
-class Place:
-    """This process among the others."""
-
-    rank: int
-    world: int
-    device: torch.device
-
-    @staticmethod
-    def find() -> Place:
-        """Joins the other processes that torchrun started."""
-        rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-        if not torch.cuda.is_available():
-            if world > 1:
-                dist.init_process_group("gloo")
-            return Place(rank, world, torch.device("cpu"))
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
-        torch.cuda.set_device(device)
-        if world > 1:
-            dist.init_process_group("nccl", device_id=device)
-        return Place(rank, world, device)
-
-    def average(self, parameters: Iterable[nn.Parameter]) -> None:
-        """The mean of the gradients of all processes."""
-        if self.world == 1:
-            return
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        flat = torch.cat([gradient.flatten() for gradient in gradients])
-        dist.all_reduce(flat)
-        parts = (flat / self.world).split([gradient.numel() for gradient in gradients])
-        for gradient, part in zip(gradients, parts, strict=True):
-            gradient.copy_(part.view_as(gradient))
-
-    def from_first(self, value: float) -> float:
-        """A number that the first process knows."""
-        if self.world == 1:
-            return value
-        shared = torch.tensor([value], dtype=torch.float64, device=self.device)
-        dist.broadcast(shared, 0)
-        return float(shared)
-
-    def autocast(self) -> torch.autocast:
-        """Bfloat16 arithmetic."""
-        return torch.autocast(self.device.type, torch.bfloat16)
 
 
 def token_losses(x: Tensor, norm: Tensor, embedding: Tensor, wanted: Tensor, epsilon: float) -> Tensor:
