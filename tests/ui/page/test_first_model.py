@@ -70,12 +70,16 @@ def test_at_most_what_was_chosen_with_size_licence_and_times(models: Models, err
     assert "Some 4B" not in view.first_model(models)
 
 
-def test_one_press_fetches_it_and_uses_it(services: Services, models: Models, errands: Errands) -> None:
+def begin_to_fetch(models: Models, errands: Errands) -> None:
     models.choose_first()
     wait_for(idle(models))
     errands.hold.clear()
     models.get(FOUR.gguf.repo)
     wait_for(lambda: models.progress is not None)
+
+
+def test_one_press_fetches_it_and_uses_it(services: Services, models: Models, errands: Errands) -> None:
+    begin_to_fetch(models, errands)
     html = view.first_model(models)
     assert "1.0 GB of 2.5 GB" in html and 'data-action="cancel-models"' in html and "get-model" not in html
     errand, config = errands.sent[-1]
@@ -87,11 +91,7 @@ def test_one_press_fetches_it_and_uses_it(services: Services, models: Models, er
 
 
 def test_cancel_stops_it_and_nothing_is_used(services: Services, models: Models, errands: Errands) -> None:
-    models.choose_first()
-    wait_for(idle(models))
-    errands.hold.clear()
-    models.get(FOUR.gguf.repo)
-    wait_for(lambda: models.progress is not None)
+    begin_to_fetch(models, errands)
     models.cancel()
     assert errands.closed and not models.fetching and 'data-action="get-model"' in view.first_model(models)
     errands.hold.set()
