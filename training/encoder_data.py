@@ -129,7 +129,8 @@ def sources(shared: Path, limit: int | None) -> list[Source]:
     asked = read_lines(shared / "qa-answers/asked.jsonl")
     rows = [(record, "natural", in_words.get(("questions-train", line), ""), f"n{line}")
             for line, record in enumerate(natural)]
-    rows += [(record, "multi", "", "") for record in multi if record["type"] not in ("about", "main-points")]
+    rows += [(record, "multi", in_words.get(("multi-train", line), ""), "") for line, record in enumerate(multi)
+             if record["type"] not in ("about", "main-points")]
     rows += [(record, "asked", record["answer"], f"a{line}") for line, record in enumerate(asked)]
     without = left_out(shared / "qa-real/docs.json")
     by_name: dict[str, list] = defaultdict(list)

@@ -1,0 +1,97 @@
+"""Lets a trained writer answer questions about held-out documents: `python -m training.writer_answers --help`.
+
+Writes for each question the passages, the answer it was trained towards and the one that the model writes, to be judged
+by hand; and the matrices in eight bits a weight, in files that can travel.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from training.writer_model import GROUP, from_gguf, load, rounded, to_hugging_face
+from training.writer_rows import START, STOP, Kind, RowMaker
+
+AT_ONCE, NEW_TOKENS = 48, 120
+
+
+def prompts(held: RowMaker, asks: str, count: int, document: float) -> list[tuple[str, str]]:
+    """(what is read, the answer of the data)."""
+    found, kind = [], Kind(4096, 4096, ((asks, 1.0),), document=document, least=1024)
+    while len(found) < count:
+        text = held.encoder.decode(held.row(kind).ids, skip_special_tokens=False)
+        read, _, answer = text.partition(f"{START}assistant\n")
+        found.append((f"{read}{START}assistant\n", answer.partition(STOP)[0]))
+    return found
+
+
+@torch.inference_mode()
+def answers(model: torch.nn.Module, held: RowMaker, read: list[str], device: str) -> list[str]:
+    """Greedy answers."""
+    rows = [held.encode(text) for text in read]
+    order, found = sorted(range(len(rows)), key=lambda at: len(rows[at])), [""] * len(rows)
+    for start in range(0, len(order), AT_ONCE):
+        own = order[start : start + AT_ONCE]
+        length = max(len(rows[at]) for at in own)
+        ids = torch.tensor([[2] * (length - len(rows[at])) + rows[at] for at in own], device=device)
+        mask = torch.tensor([[0] * (length - len(rows[at])) + [1] * len(rows[at]) for at in own], device=device)
+        made = model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=NEW_TOKENS, do_sample=False,
+                              pad_token_id=2, eos_token_id=2)
+        for at, row in zip(own, made[:, length:].tolist(), strict=True):
+            found[at] = held.encoder.decode(row, skip_special_tokens=True)
+    return found
+
+
+def eight_bits(weight: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """(int8 steps, fp16 scales) by groups of 32, whose product stands for a matrix."""
+    groups = weight.float().unflatten(1, (-1, GROUP))
+    scale = (groups.abs().amax(-1, keepdim=True) / 127).clamp_min(1e-8).half().float()
+    return (groups / scale).round().clamp(-127, 127).to(torch.int8).flatten(1).numpy(), scale[..., 0].half().numpy()
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--tokenizer", type=Path, required=True)
+    parser.add_argument("--base", type=Path, required=True)
+    parser.add_argument("--from", dest="source", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True, help="answers (.json)")
+    parser.add_argument("--weights", type=Path, help="the matrices (.npz)")
+    parser.add_argument("--count", type=int, default=150)
+    parser.add_argument("--four-bits", action="store_true")
+    options = parser.parse_args()
+    shape, weights = load(options.source, from_gguf(options.base)[1]["embedding"])
+    if options.weights:
+        kept: dict[str, np.ndarray] = {"shape": np.frombuffer(json.dumps(vars(shape)).encode(), np.uint8)}
+        for name, tensor in weights.items():
+            if tensor.ndim == 1:
+                kept[name] = tensor.half().numpy()
+            elif name != "embedding":
+                kept[name], kept[f"{name}.scale"] = eight_bits(tensor)
+        np.savez(options.weights, **kept)
+    if options.four_bits:
+        weights = {name: rounded(tensor) if tensor.ndim == 2 and name != "embedding" else tensor
+                   for name, tensor in weights.items()}
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = to_hugging_face(shape, weights).to(device).eval()
+    held, told = RowMaker(options.data, str(options.tokenizer), 5, held=True), []
+    for asks, document in (("words", 0.0), ("words", 1.0), ("summary", 0.0)):
+        count = options.count if asks == "words" and not document else options.count // 3
+        asked = prompts(held, asks, count, document)
+        written = answers(model, held, [read for read, _ in asked], device)
+        told += [{"asks": asks, "document": bool(document), "read": read[-6000:], "wanted": wanted, "written": answer}
+                 for (read, wanted), answer in zip(asked, written, strict=True)]
+    options.out.write_text(json.dumps(told, ensure_ascii=False), encoding="utf-8")
+    numbers = [one for one in told if "[" in one["wanted"]]
+    same = np.mean([one["written"].rpartition(" ")[2] == one["wanted"].rpartition(" ")[2] for one in numbers])
+    print(f"{len(told)} answers; the same passages named in {same:.2f} of {len(numbers)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

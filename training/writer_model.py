@@ -1,0 +1,178 @@
+"""A Llama with grouped key and value heads over packed rows, its matrices rounded as a Q4_0 file of GGUF holds them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.attention.varlen import varlen_attn
+
+GROUP = 32  # weights of a Q4_0 block
+MATRICES = ("q", "k", "v", "o", "gate", "up", "down")
+NAMES = dict(zip(MATRICES, ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+                            "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"), strict=True))
+GGUF_NAMES = dict(zip((*MATRICES, "norm1", "norm2"),
+                      ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down", "attn_norm",
+                       "ffn_norm"), strict=True))
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of SmolLM2-135M, but for the number of layers and the base of the rotation."""
+
+    layers: int = 30
+    hidden: int = 576
+    heads: int = 9
+    kv_heads: int = 3
+    intermediate: int = 1536
+    vocabulary: int = 49_152
+    theta: float = 100_000.0
+    epsilon: float = 1e-5
+
+    @property
+    def head(self) -> int:
+        return self.hidden // self.heads
+
+
+def rounded(weight: Tensor) -> Tensor:
+    """A matrix as Q4_0 keeps it: steps from -8 to 7 of a scale in fp16, -8 at the entry of largest size."""
+    groups = weight.float().unflatten(1, (-1, GROUP))
+    largest = groups.gather(-1, groups.abs().argmax(-1, keepdim=True))
+    scale = largest / -8
+    steps = (groups * torch.where(scale == 0, 0.0, 1 / scale) + 8.5).floor().clamp(0, 15) - 8
+    return (steps * scale.half().float()).flatten(1)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary positions of [tokens, heads, width]."""
+    first, second = x.float().chunk(2, -1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), -1).type_as(x)
+
+
+def block(x: Tensor, cos: Tensor, sin: Tensor, ends: Tensor, longest: int, heads: int, kv_heads: int, epsilon: float,
+          w: dict[str, Tensor]) -> Tensor:
+    """A layer. x: [tokens, hidden]; ends: int32 [rows + 1], where rows begin and end."""
+    size = x.shape[0]
+    read = F.rms_norm(x, x.shape[-1:], w["norm1"], epsilon)
+    query, key, value = (F.linear(read, w[name]).view(size, -1, 64) for name in "qkv")
+    query, key = rotate(query, cos, sin), rotate(key, cos, sin)
+    key, value = (part.repeat_interleave(heads // kv_heads, 1) for part in (key, value))
+    mixed = varlen_attn(query, key, value, ends, ends, longest, longest, window_size=(-1, 0))
+    x = x + F.linear(mixed.reshape(size, -1), w["o"])
+    read = F.rms_norm(x, x.shape[-1:], w["norm2"], epsilon)
+    return x + F.linear(F.silu(F.linear(read, w["gate"])) * F.linear(read, w["up"]), w["down"])
+
+
+class Writer(nn.Module):
+    """fp32 weights; `working` gives those that a step computes with. The embedding stays as it is."""
+
+    def __init__(self, shape: Shape, weights: dict[str, Tensor]) -> None:
+        super().__init__()
+        self.shape, self.names = shape, [name for name in weights if name != "embedding"]
+        self.held = nn.ParameterList([nn.Parameter(weights[name].float()) for name in self.names])
+        self.register_buffer("embedding", weights["embedding"].to(torch.bfloat16))
+        self._now: dict[str, Tensor] = {}
+        self.layer = block
+
+    def weights(self) -> dict[str, Tensor]:
+        """By name, fp32, not rounded."""
+        return {**dict(zip(self.names, self.held, strict=True)), "embedding": self.embedding}
+
+    def working(self, four_bits: bool, train: bool) -> None:
+        """Casts the weights, rounded or not, for all that is read until the next call."""
+        for name, tensor in zip(self.names, self.held, strict=True):
+            value = tensor.detach()
+            value = rounded(value) if four_bits and value.ndim == 2 else value
+            self._now[name] = value.to(torch.bfloat16, copy=True).requires_grad_(train)
+
+    def collect(self) -> None:
+        """Gradients of the working weights, to those that they were rounded from (arXiv 1308.3432)."""
+        for name, tensor in zip(self.names, self.held, strict=True):
+            found = self._now[name].grad
+            tensor.grad = torch.zeros_like(tensor) if found is None else found.float()
+            self._now[name].grad = None
+
+    def of_layer(self, number: int) -> dict[str, Tensor]:
+        return {name: self._now[f"{number}.{name}"] for name in (*MATRICES, "norm1", "norm2")}
+
+    def read(self, ids: Tensor, positions: Tensor, ends: Tensor, longest: int) -> Tensor:
+        """The output of the last layer behind its norm. bf16 [tokens, hidden]"""
+        shape = self.shape
+        steps = torch.arange(0, shape.head, 2, device=ids.device).float() / shape.head
+        angle = (positions.double()[:, None] * shape.theta ** -steps.double()).float()[:, None]
+        cos, sin, x = angle.cos(), angle.sin(), self.embedding[ids]
+        for number in range(shape.layers):
+            x = self.layer(x, cos, sin, ends, longest, shape.heads, shape.kv_heads, shape.epsilon,
+                           self.of_layer(number))
+        return F.rms_norm(x, x.shape[-1:], self._now["norm"], shape.epsilon)
+
+
+def from_gguf(path: Path) -> tuple[Shape, dict[str, Tensor]]:
+    """SmolLM2's weights, with the rows of q and k as Hugging Face orders them."""
+    import gguf
+    from gguf.quants import dequantize
+
+    reader, shape, found = gguf.GGUFReader(path), Shape(), dict[str, Tensor]()
+    short = {there: here for here, there in GGUF_NAMES.items()}
+    for tensor in reader.tensors:
+        values = dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
+        if tensor.name == "token_embd.weight":
+            found["embedding"] = torch.from_numpy(values)
+        elif tensor.name == "output_norm.weight":
+            found["norm"] = torch.from_numpy(values)
+        elif tensor.name.startswith("blk."):
+            _, number, name, _ = tensor.name.split(".")
+            if name in ("attn_q", "attn_k"):  # llama.cpp lays the two halves of a head between each other
+                heads = shape.heads if name == "attn_q" else shape.kv_heads
+                values = values.reshape(heads, -1, 2, values.shape[1]).swapaxes(1, 2).reshape(values.shape)
+            found[f"{number}.{short[name]}"] = torch.from_numpy(np.ascontiguousarray(values))
+    return shape, found
+
+
+def fewer(shape: Shape, weights: dict[str, Tensor], kept: list[int], theta: float) -> tuple[Shape, dict[str, Tensor]]:
+    """A stack of some of the layers, with another base of the rotation."""
+    chosen = {"embedding": weights["embedding"], "norm": weights["norm"].clone()}
+    for place, number in enumerate(kept):
+        for name in (*MATRICES, "norm1", "norm2"):
+            chosen[f"{place}.{name}"] = weights[f"{number}.{name}"].clone()
+    return replace(shape, layers=len(kept), theta=theta), chosen
+
+
+def save(path: Path, shape: Shape, weights: dict[str, Tensor], embedding: bool = False) -> None:
+    """Shape and fp16 weights; the embedding only if asked for, as it is that of the base."""
+    kept = {name: tensor.detach().half().cpu() for name, tensor in weights.items() if embedding or name != "embedding"}
+    torch.save({"shape": asdict(shape), "weights": kept}, path)
+
+
+def load(path: Path, embedding: Tensor) -> tuple[Shape, dict[str, Tensor]]:
+    """What `save` wrote, in fp32."""
+    made = torch.load(path, map_location="cpu", weights_only=True)
+    weights = {"embedding": embedding, **{name: tensor.float() for name, tensor in made["weights"].items()}}
+    return Shape(**made["shape"]), weights
+
+
+def to_hugging_face(shape: Shape, weights: dict[str, Tensor]) -> nn.Module:
+    """The same model as transformers has it, bf16, for answers written in batches."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=shape.vocabulary, hidden_size=shape.hidden, intermediate_size=shape.intermediate,
+        num_hidden_layers=shape.layers, num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads,
+        max_position_embeddings=262_144, rms_norm_eps=shape.epsilon, tie_word_embeddings=True, bos_token_id=1,
+        eos_token_id=2, rope_parameters={"rope_type": "default", "rope_theta": shape.theta})
+    model = LlamaForCausalLM(config)
+    state = {"model.embed_tokens.weight": weights["embedding"], "model.norm.weight": weights["norm"],
+             "lm_head.weight": weights["embedding"]}
+    for number in range(shape.layers):
+        for name, there in NAMES.items():
+            state[f"model.layers.{number}.{there}.weight"] = weights[f"{number}.{name}"]
+        state[f"model.layers.{number}.input_layernorm.weight"] = weights[f"{number}.norm1"]
+        state[f"model.layers.{number}.post_attention_layernorm.weight"] = weights[f"{number}.norm2"]
+    model.load_state_dict({name: tensor.float() for name, tensor in state.items()})
+    for parameter in model.parameters():  # not what it turns positions with
+        parameter.data = parameter.data.to(torch.bfloat16)
+    return model
