@@ -1,9 +1,7 @@
 """Compiles the CPU's own kernels (``kernels/native/``) with this machine's own C compiler for its own CPU, once.
 
-Why not wheels with prebuilt binaries: one per system and CPU family would have to be built, shipped and trusted, and
-two commands from a checkout would no longer do. Why not numba: it has no product of bfloat16 pairs. Why is ziglang, a
-compiler in a wheel of 100 MB, not required: it would double the download for those who have a compiler; who has none
-may install it.
+Why not numba: it has no product of bfloat16 pairs. Why is ziglang, a compiler in a wheel of 100 MB, not required: it
+would double the download for those who have a compiler; who has none may install it.
 
 The library lies in the user's cache folder, named by what it follows from: source, compiler and CPU. Imports no torch,
 so that compiling, which takes two seconds, runs beside that import.
@@ -20,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -27,9 +26,7 @@ SETTING = "TRIFORCE_KERNELS"  # "torch": without the library; "native": an error
 CACHE = "TRIFORCE_KERNEL_CACHE"  # another folder for it
 _SOURCE = Path(__file__).resolve().parent / "kernels" / "native"
 _SECONDS = 120  # a compiler that takes longer is not waited for
-_FLAGS = ("-O3", "-std=gnu11", "-shared", "-fPIC")
-# What this machine has. On ARM, Apple's clang knows the second word only.
-_OWN = "-mcpu=native" if platform.machine() in ("aarch64", "arm64") else "-march=native"
+_STUBS = Path("/usr/bin")  # macOS: its compilers there ask to be installed, in a window, unless they are
 _ONE_AT_A_TIME = threading.Lock()
 
 
@@ -44,42 +41,76 @@ def compile_ahead() -> threading.Thread | None:
 
 
 def _compile_quietly() -> None:
-    command = compiler()
-    if command is not None:
+    for command in compilers():
         with contextlib.suppress(OSError, ImportError, subprocess.SubprocessError):
             built(command)
+            return
 
 
 def supported() -> bool:
     """Return whether there are own kernels for this system."""
-    return os.name != "nt" and sys.maxsize > 2**32
+    return sys.maxsize > 2**32
 
 
-def compiler() -> list[str] | None:
-    path = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+def compilers() -> Iterator[list[str]]:
+    """Yield those of this machine, the best first. Not GCC on Windows, whose stack is not aligned for wide vectors."""
+    names = ("clang",) if sys.platform == "win32" else ("cc", "gcc", "clang")
+    path = next(filter(None, map(_program, names)), None)
     if path is not None:
-        return [path]
-    return [sys.executable, "-m", "ziglang", "cc"] if find_spec("ziglang") else None
+        yield [path]
+    if find_spec("ziglang"):
+        yield [sys.executable, "-m", "ziglang", "cc"]
 
 
-def built(command: list[str], instructions: str = _OWN) -> Path:
+def _program(name: str) -> str | None:
+    path = shutil.which(name)
+    stub = path is not None and sys.platform == "darwin" and Path(path).parent == _STUBS
+    return None if stub and not _has_apples_tools() else path
+
+
+def _has_apples_tools() -> bool:
+    """Ask without opening a window."""
+    select = shutil.which("xcode-select")
+    return select is not None and subprocess.run([select, "-p"], capture_output=True, timeout=_SECONDS).returncode == 0
+
+
+def built(command: list[str], instructions: str = "") -> Path:
     """Return the library's file, which another process may be making too; of this one one thread. instructions: a flag
     that says which may be used; tests ask for others than the machine's own. Raises OSError, ImportError,
     SubprocessError."""
-    flags = [*_FLAGS, instructions]
+    flags = _flags(instructions or _own())
     with _ONE_AT_A_TIME:
-        return _made(command, flags, _folder() / f"{_key(command, flags)}.so")
+        return _made(command, flags, _folder() / f"{_key(command, flags)}{_suffix()}")
+
+
+def _own() -> str:
+    """Return the flag for what this machine has. On ARM, Apple's clang knows this word only."""
+    return "-mcpu=native" if platform.machine().lower() in ("aarch64", "arm64") else "-march=native"
+
+
+def _suffix() -> str:
+    return {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
+
+
+def _flags(instructions: str) -> list[str]:
+    anywhere = () if sys.platform == "win32" else ("-fPIC",)  # there all code is, and clang refuses the word
+    return ["-O3", "-std=gnu11", "-shared", *anywhere, instructions]
 
 
 def _made(command: list[str], flags: list[str], file: Path) -> Path:
     if file.is_file():
         return file
     file.parent.mkdir(parents=True, exist_ok=True)
+    libraries = () if sys.platform == "win32" else ("-lm", "-lpthread")
     with tempfile.TemporaryDirectory(dir=file.parent) as folder:
         fresh = Path(folder) / file.name
-        subprocess.run([*command, *flags, "-o", str(fresh), str(_SOURCE / "pass.c"), "-lm", "-lpthread"], check=True,
-                       capture_output=True, text=True, timeout=_SECONDS)
-        os.replace(fresh, file)
+        subprocess.run([*command, *flags, "-o", str(fresh), str(_SOURCE / "pass.c"), *libraries], check=True,
+                       capture_output=True, text=True, errors="replace", timeout=_SECONDS)
+        try:
+            os.replace(fresh, file)
+        except PermissionError:  # Windows: another process made it meanwhile, and uses it
+            if not file.is_file():
+                raise
     return file
 
 
@@ -103,7 +134,7 @@ def _key(command: list[str], flags: list[str]) -> str:
 
 
 def _cpu() -> str:
-    """Describe the CPU as far as ``_OWN`` goes by it."""
+    """Describe the CPU as far as ``_own`` goes by it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

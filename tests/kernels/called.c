@@ -6,6 +6,10 @@
 #include "pass.c"
 
 #include <stdio.h>
+#if defined(_WIN32)
+#include <fcntl.h>
+#include <io.h>
+#endif
 
 static int64_t number(void) {
     int64_t read = 0;
@@ -14,6 +18,9 @@ static int64_t number(void) {
 }
 
 int main(void) {
+#if defined(_WIN32) /* or bytes that look like the end of a line are changed */
+    _setmode(_fileno(stdin), _O_BINARY), _setmode(_fileno(stdout), _O_BINARY);
+#endif
     for (;;) {
         int64_t which = number(), blocks = number(), result = 0;
         char *at[256];

@@ -31,12 +31,12 @@ def library_for(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[
 
     @cache
     def found(level: str) -> Compiled:
-        command = native_build.compiler()
+        command = next(native_build.compilers(), None)
         if own.library is None or level == OWN or command is None:
             return own
         if level in emulated.LEVELS:
-            if emulated.missing():
-                return Compiled(None, f"no {emulated.missing()}")
+            if emulated.missing(level):
+                return Compiled(None, f"no {emulated.missing(level)}")
             programs.append(emulated.Emulated(level, tmp_path_factory.mktemp("emulated")))
             return Compiled(cast(ctypes.CDLL, programs[-1]), level)
         if torch.backends.cpu.get_cpu_capability() not in LEVELS[level]:

@@ -1,37 +1,64 @@
-"""The CPU's own kernels on a processor that this machine has not: compiled for it by another compiler, and emulated.
+"""The CPU's own kernels on a machine that this one is not: compiled for it by another compiler, and emulated.
 
-Debian's packages gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user have what it takes."""
+Debian's packages gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user have what ARM takes; for Windows it is the
+package ziglang and Debian's wine64."""
 
 from __future__ import annotations
 
 import ctypes
+import os
 import shutil
 import struct
 import subprocess
+import sys
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from triforce_core.kernels import native
 
 _HERE = Path(__file__).resolve().parent
 _SOURCE = _HERE.parents[1] / "triforce_core" / "kernels" / "native"
-COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
-LEVELS = {"aarch64": "armv8-a", "aarch64 with bf16": "armv8.2-a+bf16+i8mm"}  # -> what -march calls them
 
 
-def missing() -> str:
+class _Machine(NamedTuple):
+    compiler: list[str]
+    package: str  # that has it, or the program's name
+    instructions: str
+    emulator: str
+
+
+_ARM = partial(_Machine, ["aarch64-linux-gnu-gcc"], "aarch64-linux-gnu-gcc", emulator="qemu-aarch64")
+LEVELS = {
+    "aarch64": _ARM("armv8-a"), "aarch64 with bf16": _ARM("armv8.2-a+bf16+i8mm"),
+    "windows": _Machine([sys.executable, "-m", "ziglang", "cc", "-target", "x86_64-windows-gnu"], "ziglang",
+                        "x86_64_v3", "wine64")}
+
+
+def missing(level: str) -> str:
     """What is needed and not there; empty: nothing."""
-    return ", ".join(name for name in (COMPILER, EMULATOR) if shutil.which(name) is None)
+    machine = LEVELS[level]
+    compiles = shutil.which(machine.package) or find_spec(machine.package)
+    return ", ".join(name for name, there in ((machine.package, compiles), (machine.emulator, _emulator(machine)))
+                     if not there)
+
+
+def _emulator(machine: _Machine) -> str | None:
+    return shutil.which(machine.emulator) or shutil.which(machine.emulator, path="/usr/lib/wine")  # Debian's place
 
 
 class Emulated:
-    """Has the functions of the library. One thread computes."""
+    """Has the functions of the library. Two threads compute but for a whole pass, which says itself how many."""
 
     def __init__(self, level: str, folder: Path) -> None:
-        program = folder / "called"
-        subprocess.run([COMPILER, "-O3", "-std=gnu11", f"-march={LEVELS[level]}", "-static", f"-I{_SOURCE}", "-o",
-                        str(program), str(_HERE / "called.c"), "-lm", "-lpthread"], check=True, timeout=120)
-        self.process = subprocess.Popen([EMULATOR, str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        program, machine = folder / "called", LEVELS[level]
+        subprocess.run([*machine.compiler, "-O3", "-std=gnu11", f"-march={machine.instructions}", "-static",
+                        f"-I{_SOURCE}", "-o", str(program), str(_HERE / "called.c"), "-lm", "-lpthread"], check=True,
+                       timeout=120)
+        own = {"WINEPREFIX": str(folder / "wine"), "WINEDEBUG": "-all"}  # its settings, made anew
+        self.process = subprocess.Popen([_emulator(machine) or machine.emulator, str(program)],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | own)
 
     def close(self) -> None:
         self.process.communicate()
@@ -138,7 +165,7 @@ class _Call:
             parts += [struct.pack("q", size), ctypes.string_at(address, size)]
         parts.append(struct.pack("q", len(self.pointers)))
         parts += [struct.pack("qqq", *pointer) for pointer in self.pointers]
-        parts.append(struct.pack("5q", first, second, third, count, 1))
+        parts.append(struct.pack("5q", first, second, third, count, 2))
         process.stdin.write(b"".join(parts))
         process.stdin.flush()
         result, = struct.unpack("q", process.stdout.read(8))

@@ -6,7 +6,6 @@ TRIFORCE_KERNELS=native makes that an error."""
 from __future__ import annotations
 
 import ctypes
-import os
 import random
 import stat
 from collections.abc import Iterator
@@ -32,6 +31,7 @@ from triforce_core.kernels import cpu as torch_kernels
 from triforce_core.kernels.library import CACHE, SETTING, Compiled
 from triforce_core.kv_cache.full import FullCache
 from triforce_core.model import Llama
+from triforce_core.native_build import compilers
 from triforce_core.research.chunk_means import LastQueries
 from triforce_core.sampling import Sampler
 
@@ -223,6 +223,7 @@ def afresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """As in a new process, with an empty folder for the library."""
     monkeypatch.delenv(SETTING, raising=False)
     monkeypatch.setenv(CACHE, str(tmp_path / "kernels"))
+    monkeypatch.setattr("triforce_core.native_build.find_spec", lambda name: None)
     compiled.cache_clear()
     yield tmp_path
     compiled.cache_clear()
@@ -255,7 +256,6 @@ def test_told_to_do_without(afresh: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_no_compiler(afresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(afresh))
-    monkeypatch.setattr("triforce_core.native_build.find_spec", lambda name: None)
     torchs("no C compiler")
 
 
@@ -278,16 +278,10 @@ def test_a_compiler_that_writes_nonsense(afresh: Path, monkeypatch: pytest.Monke
 
 
 def test_a_folder_that_cannot_be_made(afresh: Path) -> None:
-    if not compiled_here():
+    if next(compilers(), None) is None:
         pytest.skip("no C compiler")
     (afresh / "kernels").write_text("a file", encoding="utf-8")
     torchs("failed")
-
-
-def compiled_here() -> bool:
-    from triforce_core.native_build import compiler as found
-
-    return os.name != "nt" and found() is not None
 
 
 @needs_library

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from ..native_build import CACHE, SETTING, built, compiler, supported
+from ..native_build import CACHE, SETTING, built, compilers, supported
 
 __all__ = ["CACHE", "SETTING", "Compiled", "compiled"]
 
@@ -39,15 +39,21 @@ def compiled() -> Compiled:
 def _find() -> Compiled:
     if not supported():
         return Compiled(None, "torch's (no own kernels for this system)")
-    command = compiler()
-    if command is None:
-        return Compiled(None, "torch's (no C compiler: cc, gcc, clang or the package ziglang)")
+    found = Compiled(None, "torch's (no C compiler: cc, gcc, clang or the package ziglang)")
+    for command in compilers():
+        found = _compiled_by(command)
+        if found.library is not None:
+            break
+    return found
+
+
+def _compiled_by(command: list[str]) -> Compiled:
     try:
         file = built(command)
         library = _loaded(file)
     except (OSError, ImportError, subprocess.SubprocessError) as error:
-        detail = getattr(error, "stderr", None) or str(error)
-        return Compiled(None, f"torch's (compiling our own failed: {detail.strip().splitlines()[-1][:200]})")
+        detail = (getattr(error, "stderr", None) or "").strip() or str(error)
+        return Compiled(None, f"torch's (compiling our own failed: {detail.splitlines()[-1][:200]})")
     from .native_check import wrong  # what it checks is made of what is here
 
     mistake = wrong(library)

@@ -38,12 +38,12 @@ static const int8_t levels[] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13,
 typedef struct {
     const float *scale, *offset;
     const int8_t *subscale, *suboffset;
-    long shift;
+    i64 shift;
 } Scales;
 
-static Scales scales_from(const Linear *l, long panel, long group) {
-    long groups = l->inputs / 2 / l->group, at = (panel * groups + group) * PANEL;
-    long above = (panel * (groups >> l->shift) + (group >> l->shift)) * PANEL;
+static Scales scales_from(const Linear *l, i64 panel, i64 group) {
+    i64 groups = l->inputs / 2 / l->group, at = (panel * groups + group) * PANEL;
+    i64 above = (panel * (groups >> l->shift) + (group >> l->shift)) * PANEL;
     return (Scales){l->scale + above, l->offset ? l->offset + above : NULL, l->subscale ? l->subscale + at : NULL,
                     l->suboffset ? l->suboffset + at : NULL, l->shift};
 }
@@ -57,12 +57,12 @@ INLINE floats floats_of_8(const int8_t *from) {
 }
 
 /* Of group g's outputs from ``at`` on. */
-INLINE floats group_scale(const Scales *s, long g, long at) {
+INLINE floats group_scale(const Scales *s, i64 g, i64 at) {
     if (!s->subscale) return load(s->scale + g * PANEL + at);
     return load(s->scale + (g >> s->shift) * PANEL + at) * floats_of_8(s->subscale + g * PANEL + at);
 }
 
-INLINE floats group_offset(const Scales *s, long g, long at) {
+INLINE floats group_offset(const Scales *s, i64 g, i64 at) {
     if (!s->suboffset) return load(s->offset + g * PANEL + at);
     return load(s->offset + (g >> s->shift) * PANEL + at) * floats_of_8(s->suboffset + g * PANEL + at);
 }
@@ -125,7 +125,7 @@ typedef struct {
 } Table;
 
 static Table table_of(const Linear *l) {
-    long zero = l->bits == 6 ? 32 : l->offset ? 0 : 1 << l->bits >> 1;
+    i64 zero = l->bits == 6 ? 32 : l->offset ? 0 : 1 << l->bits >> 1;
     Table table = {.uneven = l->uneven != 0};
     for (int i = 0; i < 4 * LANES; i++) {
         float number = l->uneven ? levels[i & 15] : (float)((i & ((1 << l->bits) - 1)) - zero);
@@ -139,13 +139,13 @@ static Table table_of(const Linear *l) {
 }
 
 /* Outputs from ``at`` on of eight inputs, which begin at b: their lowest four bits, and those above, from bit 4 on. */
-INLINE words lowest_of(const char *b, long at) { return *(const words_loose *)(b + 4 * at); }
+INLINE words lowest_of(const char *b, i64 at) { return *(const words_loose *)(b + 4 * at); }
 
-INLINE words highest_of(const char *b, const int bits, long at) {
+INLINE words highest_of(const char *b, const int bits, i64 at) {
     const int above = bits - 4, width = 16 * above;
     if (!above) return (words){0};
     words all = *(const words_loose *)(b + 4 * PANEL + at % width * 4);
-    long first = at / width * 4 * above;
+    i64 first = at / width * 4 * above;
     return first ? all >> (first - 4) : all << 4; /* what else comes to these places is not looked at */
 }
 
@@ -196,8 +196,8 @@ INLINE Steps steps_at(words low, words high, const int s, const int bits, const 
 #endif
 }
 
-static void unpack_8(const int8_t *from, long pairs, pair *to) {
-    for (long p = 0; p < pairs * PANEL; p += 2 * LANES) {
+static void unpack_8(const int8_t *from, i64 pairs, pair *to) {
+    for (i64 p = 0; p < pairs * PANEL; p += 2 * LANES) {
         fetch_far(from + 2 * p);
         *(words_loose *)(to + p) = pairs_of(steps_of_8(from + 2 * p));
         *(words_loose *)(to + p + LANES) = pairs_of(steps_of_8(from + 2 * p + 2 * LANES));
@@ -205,10 +205,10 @@ static void unpack_8(const int8_t *from, long pairs, pair *to) {
 }
 
 /* Four pairs of inputs at a time */
-INLINE void unpack_few(const char *from, long pairs, const int bits, const Table *table, pair *to) {
-    for (long p = 0; p < pairs; p += 4, from += bits * PANEL) {
+INLINE void unpack_few(const char *from, i64 pairs, const int bits, const Table *table, pair *to) {
+    for (i64 p = 0; p < pairs; p += 4, from += bits * PANEL) {
         for (int line = 0; line < bits; line++) fetch_far(from + 64 * line);
-        for (long i = 0; i < PANEL; i += LANES) {
+        for (i64 i = 0; i < PANEL; i += LANES) {
             words low = lowest_of(from, i), high = highest_of(from, bits, i);
             for (int s = 0; s < 4; s++)
                 *(words_loose *)(to + (p + s) * PANEL + i) = pairs_of(steps_at(low, high, s, bits, table));
@@ -216,7 +216,7 @@ INLINE void unpack_few(const char *from, long pairs, const int bits, const Table
     }
 }
 
-static void unpack(const Linear *l, const char *from, long pairs, const Table *table, pair *to) {
+static void unpack(const Linear *l, const char *from, i64 pairs, const Table *table, pair *to) {
     switch (l->bits) {
     case 4: unpack_few(from, pairs, 4, table, to); break;
     case 5: unpack_few(from, pairs, 5, table, to); break;
@@ -226,11 +226,11 @@ static void unpack(const Linear *l, const char *from, long pairs, const Table *t
 }
 
 /* Steps, as they were unpacked, times their scales. */
-static void scale_steps(const Scales *by, long group, long pairs, pair *all) {
-    for (long g = 0; g < pairs / group; g++)
-        for (long i = 0; i < PANEL; i += LANES) {
+static void scale_steps(const Scales *by, i64 group, i64 pairs, pair *all) {
+    for (i64 g = 0; g < pairs / group; g++)
+        for (i64 i = 0; i < PANEL; i += LANES) {
             floats scale = group_scale(by, g, i), offset = by->offset ? group_offset(by, g, i) : splat(0);
-            for (long p = g * group; p < (g + 1) * group; p++) {
+            for (i64 p = g * group; p < (g + 1) * group; p++) {
                 words both = *(const words_loose *)(all + p * PANEL + i);
                 floats low = (floats)(both << 16) * scale, high = (floats)(both & 0xffff0000u) * scale;
                 if (by->offset) low += offset, high += offset;
@@ -241,7 +241,7 @@ static void scale_steps(const Scales *by, long group, long pairs, pair *all) {
 
 /* to [R, PANEL], one vector of it, += a group's sums, scaled. totals: of each row's x in the group; where there are
    offsets. at: where their scales are. */
-INLINE void add_scaled(const int R, const floats *sums, const Scales *by, long g, long at, const float *totals, long ldt,
+INLINE void add_scaled(const int R, const floats *sums, const Scales *by, i64 g, i64 at, const float *totals, i64 ldt,
                        float *to) {
     floats scale = group_scale(by, g, at), offset = by->offset ? group_offset(by, g, at) : splat(0);
     for (int r = 0; r < R; r++) {
@@ -251,9 +251,9 @@ INLINE void add_scaled(const int R, const floats *sums, const Scales *by, long g
 }
 
 /* c [R, PANEL] += the groups' sums, scaled. totals: of each row's x. */
-INLINE void grouped(const int R, long groups, long group, const pair *a, long lda, const pair *b, const Scales *by,
-                    const float *totals, long ldt, float *c) {
-    for (long g = 0; g < groups; g++) {
+INLINE void grouped(const int R, i64 groups, i64 group, const pair *a, i64 lda, const pair *b, const Scales *by,
+                    const float *totals, i64 ldt, float *c) {
+    for (i64 g = 0; g < groups; g++) {
         float sums[ROWS * PANEL];
         tile(R, PANEL, group, a + g * group, lda, b + g * group * PANEL, PANEL, sums, PANEL, 0, NULL, 0);
         for (int at = 0; at < PANEL; at += LANES) {
@@ -265,7 +265,7 @@ INLINE void grouped(const int R, long groups, long group, const pair *a, long ld
 }
 
 /* One vector of a group's sums to c: scaled, or as they are. */
-INLINE void hand_over(const int R, const floats *sums, const Scales *by, long g, long at, const float *totals, long ldt,
+INLINE void hand_over(const int R, const floats *sums, const Scales *by, i64 g, i64 at, const float *totals, i64 ldt,
                       float *c) {
     if (by) add_scaled(R, sums, by, g, at, totals ? totals + g : NULL, ldt, c + at);
     else
@@ -274,15 +274,15 @@ INLINE void hand_over(const int R, const floats *sums, const Scales *by, long g,
 
 /* The same, the same bits, of steps as they are stored: for so few rows that unpacked ones would only be waited for.
    by NULL: their sums as they are. */
-INLINE void direct(const int R, const int bits, long groups, long group, const pair *a, long lda, const char *b,
-                   const Table *table, const Scales *by, const float *totals, long ldt, float *c) {
+INLINE void direct(const int R, const int bits, i64 groups, i64 group, const pair *a, i64 lda, const char *b,
+                   const Table *table, const Scales *by, const float *totals, i64 ldt, float *c) {
     const int deep = bits == 8 ? 1 : 4; /* pairs that are stored together */
-    for (long g = 0; g < groups; g++)
+    for (i64 g = 0; g < groups; g++)
         for (int at = 0; at < PANEL; at += STEP(R) * LANES) {
             floats sums[MOST][ROWS];
             for (int r = 0; r < R; r++)
                 for (int v = 0; v < STEP(R); v++) sums[v][r] = splat(0);
-            for (long p = g * group; p < (g + 1) * group; p += deep) {
+            for (i64 p = g * group; p < (g + 1) * group; p += deep) {
                 const char *from = b + p * PANEL * bits / 4;
                 for (int line = 0; line < deep * bits / 4 && !at; line++) fetch(from + FAR + 64 * line);
                 words low[MOST], high[MOST];
@@ -319,16 +319,16 @@ __attribute__((constructor)) static void fill_of_8(void) {
 
 /* ``direct`` for 8 bits of which none is -128, the same bits: steps become bfloat16 by two tables in registers, in seven
    instructions for 64 of them; conversions take ten and more, as many as the products of five rows. */
-INLINE void direct_8(const int R, long groups, long group, const pair *a, long lda, const char *b, const Scales *by,
-                     const float *totals, long ldt, float *c) {
+INLINE void direct_8(const int R, i64 groups, i64 group, const pair *a, i64 lda, const char *b, const Scales *by,
+                     const float *totals, i64 ldt, float *c) {
     const __m512i lower0 = _mm512_loadu_si512(of_8[0]), lower1 = _mm512_loadu_si512(of_8[0] + 64);
     const __m512i upper0 = _mm512_loadu_si512(of_8[1]), upper1 = _mm512_loadu_si512(of_8[1] + 64);
     const __m512i order = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-    for (long g = 0; g < groups; g++) {
+    for (i64 g = 0; g < groups; g++) {
         floats sums[ROWS][4];
         for (int r = 0; r < R; r++)
             for (int v = 0; v < 4; v++) sums[r][v] = splat(0);
-        for (long p = g * group; p < (g + 1) * group; p++) {
+        for (i64 p = g * group; p < (g + 1) * group; p++) {
             const char *from = b + p * PANEL * 2;
             fetch(from + FAR), fetch(from + FAR + 64);
             for (int v = 0; v < 4; v += 2) {
@@ -359,9 +359,9 @@ INLINE void direct_8(const int R, long groups, long group, const pair *a, long l
 #define direct_8(R, groups, group, a, lda, b, by, totals, ldt, c)
 #endif
 
-static void direct_rows(const Product *call, long panel, const Table *table, float *sums) {
+static void direct_rows(const Product *call, i64 panel, const Table *table, float *sums) {
     const Linear *l = call->linear;
-    long pairs = l->inputs / 2, group = l->group ? l->group : pairs, groups = pairs / group;
+    i64 pairs = l->inputs / 2, group = l->group ? l->group : pairs, groups = pairs / group;
     const char *b = (const char *)l->weight + panel * pairs * PANEL * 2 * l->bits / 8;
     const Scales own = l->group ? scales_from(l, panel, 0) : (Scales){0}, *by = l->group ? &own : NULL;
 #define DIRECT(R)                                                                                                      \
@@ -371,9 +371,9 @@ static void direct_rows(const Product *call, long panel, const Table *table, flo
         else if (TABLED(R) && l->bounded) direct_8(R, groups, group, a, pairs, b, by, totals, groups, c);              \
         else direct(R, 8, groups, group, a, pairs, b, table, by, totals, groups, c);                                   \
         break;
-    long tiles = (call->n + ROWS - 1) / ROWS;
-    for (long tile = 0, row = 0; tile < tiles; tile++) {
-        long rows = (call->n - row + tiles - tile - 1) / (tiles - tile);
+    i64 tiles = (call->n + ROWS - 1) / ROWS;
+    for (i64 tile = 0, row = 0; tile < tiles; tile++) {
+        i64 rows = (call->n - row + tiles - tile - 1) / (tiles - tile);
         const pair *a = (const pair *)(call->x + row * l->inputs);
         const float *totals = l->offset ? call->totals + row * groups : NULL;
         float *c = sums + row * PANEL;
@@ -390,8 +390,8 @@ static void direct_rows(const Product *call, long panel, const Table *table, flo
 #undef DIRECT
 }
 
-static void grouped_rows(int rows, long groups, long group, const pair *a, long lda, const pair *b, const Scales *by,
-                         const float *totals, long ldt, float *c) {
+static void grouped_rows(int rows, i64 groups, i64 group, const pair *a, i64 lda, const pair *b, const Scales *by,
+                         const float *totals, i64 ldt, float *c) {
     switch (rows) {
     case 1: grouped(1, groups, group, a, lda, b, by, totals, ldt, c); break;
     case 2: grouped(2, groups, group, a, lda, b, by, totals, ldt, c); break;
@@ -402,42 +402,42 @@ static void grouped_rows(int rows, long groups, long group, const pair *a, long 
     }
 }
 
-static void total_row(void *given, long row, int thread) {
+static void total_row(void *given, i64 row, int thread) {
     const Product *call = given;
-    long group = call->linear->group, groups = call->linear->inputs / 2 / group;
+    i64 group = call->linear->group, groups = call->linear->inputs / 2 / group;
     const uint16_t *x = call->x + row * call->linear->inputs;
-    for (long g = 0; g < groups; g++) {
+    for (i64 g = 0; g < groups; g++) {
         floats sum = splat(0);
-        for (long i = 0; i < 2 * group; i += LANES) sum += load_bf16(x + g * 2 * group + i);
+        for (i64 i = 0; i < 2 * group; i += LANES) sum += load_bf16(x + g * 2 * group + i);
         ((float *)call->totals)[row * groups + g] = sum_of(sum);
     }
     (void)thread;
 }
 
-static void multiply(void *given, long item, int thread) {
+static void multiply(void *given, i64 item, int thread) {
     const Product *call = given;
     const Linear *l = call->linear;
-    long panel = item % call->panels, row = item / call->panels * SHARED_ROWS;
-    long rows = call->n - row < SHARED_ROWS ? call->n - row : SHARED_ROWS, pairs = l->inputs / 2;
+    i64 panel = item % call->panels, row = item / call->panels * SHARED_ROWS;
+    i64 rows = call->n - row < SHARED_ROWS ? call->n - row : SHARED_ROWS, pairs = l->inputs / 2;
     pair *unpacked = (pair *)room[thread].at;
     float *sums = (float *)(unpacked + DEPTH * PANEL);
     if (l->group && call->n <= FEW) memset(sums, 0, rows * PANEL * 4);
     Table table = table_of(l);
     int straight = l->bits && call->n <= DIRECT_ROWS;
     if (straight) direct_rows(call, panel, &table, sums);
-    for (long k = 0; k < pairs && !straight; k += DEPTH) {
-        long deep = pairs - k < DEPTH ? pairs - k : DEPTH;
+    for (i64 k = 0; k < pairs && !straight; k += DEPTH) {
+        i64 deep = pairs - k < DEPTH ? pairs - k : DEPTH;
         const pair *weight = (const pair *)l->weight + (panel * pairs + k) * PANEL;
         if (l->bits) {
             unpack(l, (const char *)l->weight + (panel * pairs + k) * PANEL * l->bits / 4, deep, &table, unpacked);
             weight = unpacked;
         }
         if (l->group) {
-            long groups = pairs / l->group;
+            i64 groups = pairs / l->group;
             const Scales by = scales_from(l, panel, k / l->group); /* DEPTH is whole super-blocks */
             if (call->n > FEW) scale_steps(&by, l->group, deep, unpacked);
             else {
-                for (long r = 0; r < rows; r += ROWS)
+                for (i64 r = 0; r < rows; r += ROWS)
                     grouped_rows(rows - r < ROWS ? (int)(rows - r) : ROWS, deep / l->group, l->group,
                                  (const pair *)(call->x + (row + r) * l->inputs) + k, pairs, weight, &by,
                                  by.offset ? call->totals + (row + r) * groups + k / l->group : NULL, groups,
@@ -445,16 +445,16 @@ static void multiply(void *given, long item, int thread) {
                 continue;
             }
         }
-        for (long r = 0; r < rows; r += ROWS) {
+        for (i64 r = 0; r < rows; r += ROWS) {
             int some = rows - r < ROWS ? (int)(rows - r) : ROWS;
             tile_64(some, deep, (const pair *)(call->x + (row + r) * l->inputs) + k, pairs, weight, PANEL,
                     sums + r * PANEL, PANEL, k > 0, (const char *)weight + FAR, !l->bits && !r ? 4 : 0);
         }
     }
-    long first = panel * PANEL, width = l->outputs - first < PANEL ? l->outputs - first : PANEL;
-    for (long r = 0; r < rows; r++) {
+    i64 first = panel * PANEL, width = l->outputs - first < PANEL ? l->outputs - first : PANEL;
+    for (i64 r = 0; r < rows; r++) {
         float *y = call->y + (row + r) * l->outputs + first;
-        for (long i = 0; i < width; i++) {
+        for (i64 i = 0; i < width; i++) {
             float sum = sums[r * PANEL + i];
             if (l->scale && !l->group) sum *= l->scale[first + i];
             if (l->bias) sum += l->bias[first + i];
@@ -464,7 +464,7 @@ static void multiply(void *given, long item, int thread) {
 }
 
 /* 0: done; 1: no memory */
-static int linear(const Linear *l, const uint16_t *x, float *y, long n, int adds) {
+static int linear(const Linear *l, const uint16_t *x, float *y, i64 n, int adds) {
     if (!reserve(DEPTH * PANEL * 4 + SHARED_ROWS * PANEL * 4)) return 1;
     Product call = {l, x, y, n, (l->outputs + PANEL - 1) / PANEL, adds, NULL};
     if (l->offset && n <= FEW) {
@@ -478,7 +478,7 @@ static int linear(const Linear *l, const uint16_t *x, float *y, long n, int adds
             if (!totals) return 1;
         }
         call.totals = totals;
-        for (long row = 0; row < n; row++) total_row(&call, row, 0);
+        for (i64 row = 0; row < n; row++) total_row(&call, row, 0);
     }
     share(call.panels * ((n + SHARED_ROWS - 1) / SHARED_ROWS), multiply, &call);
     return 0;

@@ -47,18 +47,18 @@ typedef struct {
     uint16_t *queries;
 } Step;
 
-static float inverse_rms(const float *x, long width, float eps) {
+static float inverse_rms(const float *x, i64 width, float eps) {
     floats sum = splat(0);
-    long i = 0;
+    i64 i = 0;
     for (; i + LANES <= width; i += LANES) sum += load(x + i) * load(x + i);
     float rest = 0;
     for (; i < width; i++) rest += x[i] * x[i];
     return 1.0f / sqrtf((sum_of(sum) + rest) / (float)width + eps);
 }
 
-static void norm_row(void *given, long row, int thread) {
+static void norm_row(void *given, i64 row, int thread) {
     const Step *s = given;
-    long width = s->pass->width, i = 0;
+    i64 width = s->pass->width, i = 0;
     const float *x = s->from + row * width;
     uint16_t *out = s->pass->narrow + row * width;
     if (s->weight) {
@@ -70,68 +70,68 @@ static void norm_row(void *given, long row, int thread) {
 }
 
 /* The norm of what attention or the MLP gave is added to the stream. */
-static void add_norm_row(void *given, long row, int thread) {
+static void add_norm_row(void *given, i64 row, int thread) {
     const Step *s = given;
-    long width = s->pass->width;
+    i64 width = s->pass->width;
     const float *x = s->from + row * width;
     float *out = s->into + row * width;
     float by = inverse_rms(x, width, s->pass->eps);
-    for (long i = 0; i < width; i += LANES) store(out + i, load(out + i) + load(x + i) * by * load(s->weight + i));
+    for (i64 i = 0; i < width; i += LANES) store(out + i, load(out + i) + load(x + i) * by * load(s->weight + i));
     (void)thread;
 }
 
-static void store_slot(char *slot, const float *x, long dim, int64_t bits) {
+static void store_slot(char *slot, const float *x, i64 dim, int64_t bits) {
     if (bits == 8) store_row((int8_t *)slot, x, dim, 8);
     else if (bits == 4) store_row((int8_t *)slot, x, dim, 4);
     else
-        for (long d = 0; d < dim; d += LANES) store_bf16((uint16_t *)slot + d, load(x + d));
+        for (i64 d = 0; d < dim; d += LANES) store_bf16((uint16_t *)slot + d, load(x + d));
 }
 
-static void rotate_head(const float *x, const float *cos, const float *sin, const float *norm, float by, long dim,
+static void rotate_head(const float *x, const float *cos, const float *sin, const float *norm, float by, i64 dim,
                         float *turned) {
-    long half = dim / 2;
+    i64 half = dim / 2;
     float scaled[1024];
     if (norm) {
-        for (long d = 0; d < dim; d++) scaled[d] = x[d] * by * norm[d];
+        for (i64 d = 0; d < dim; d++) scaled[d] = x[d] * by * norm[d];
         x = scaled;
     }
-    for (long d = 0; d < half; d++) {
+    for (i64 d = 0; d < half; d++) {
         turned[d] = x[d] * cos[d] + x[d + half] * sin[d];
         turned[d + half] = x[d + half] * cos[d + half] + x[d] * sin[d + half];
     }
 }
 
-static void place_row(void *given, long row, int thread) {
+static void place_row(void *given, i64 row, int thread) {
     const Step *s = given;
     const Pass *p = s->pass;
     const Place *to = s->place;
-    long dim = p->dim, asking = p->heads * p->group, slot = to->first_slot + row;
+    i64 dim = p->dim, asking = p->heads * p->group, slot = to->first_slot + row;
     const float *x = p->wide + row * (asking + 2 * p->heads) * dim;
     float turned[1024], by = 1;
-    for (long h = 0; h < asking + p->heads; h++) {
+    for (i64 h = 0; h < asking + p->heads; h++) {
         const float *norm = h < asking ? s->layer->q_norm : s->layer->k_norm, *own = x + h * dim;
-        long first = h < asking ? 0 : asking;
+        i64 first = h < asking ? 0 : asking;
         if (norm && !s->layer->whole) by = inverse_rms(own, dim, p->eps);
         else if (norm) {
             if (h == first) by = inverse_rms(own, (h < asking ? asking : p->heads) * dim, p->eps);
             norm += (h - first) * dim;
         }
-        long at = ((h < asking ? s->layer->query_rope : s->layer->rope) * p->n + row) * dim;
+        i64 at = ((h < asking ? s->layer->query_rope : s->layer->rope) * p->n + row) * dim;
         rotate_head(own, p->cos + at, p->sin + at, norm, by, dim, turned);
         if (h < asking) store_slot((char *)(s->queries + (row * asking + h) * dim), turned, dim, 16);
         else store_slot(to->keys + ((h - asking) * to->slots + slot) * to->row, turned, dim, to->bits);
     }
-    for (long h = 0; h < p->heads; h++)
+    for (i64 h = 0; h < p->heads; h++)
         store_slot(to->values + (h * to->slots + slot) * to->row, x + (asking + p->heads + h) * dim, dim, to->bits);
     (void)thread;
 }
 
-static void gate_row(void *given, long row, int thread) {
+static void gate_row(void *given, i64 row, int thread) {
     const Step *s = given;
-    long inner = s->pass->inner;
+    i64 inner = s->pass->inner;
     const float *gate = s->pass->wide + row * 2 * inner, *up = gate + inner;
     uint16_t *out = s->pass->narrow + row * inner;
-    for (long i = 0; i < inner; i += LANES) {
+    for (i64 i = 0; i < inner; i += LANES) {
         floats g = load(gate + i), z = s->pass->gelu ? (g + g * g * g * 0.044715f) * 1.5957691f : g;
         floats bounded = larger(z * 1.4426950f, splat(-120)); /* where z is lower still, the result is zero anyway */
         store_bf16(out + i, g / (1.0f + exp2_of(-bounded)) * load(up + i));
@@ -140,14 +140,14 @@ static void gate_row(void *given, long row, int thread) {
 }
 
 /* Rows by themselves where there are many of them. */
-static void rows(long n, item_fn fn, Step *step) {
+static void rows(i64 n, item_fn fn, Step *step) {
     if (n >= 4) share(n, fn, step);
     else
-        for (long i = 0; i < n; i++) fn(step, i, 0);
+        for (i64 i = 0; i < n; i++) fn(step, i, 0);
 }
 
 /* A product on n rows whose result, or its norm, is added to the stream. */
-static int add_product(const Linear *by, const uint16_t *x, const float *norm, float *stream, long n, Step *s) {
+static int add_product(const Linear *by, const uint16_t *x, const float *norm, float *stream, i64 n, Step *s) {
     if (!norm) return linear(by, x, stream, n, 1);
     if (linear(by, x, s->pass->wide, n, 0)) return 1;
     s->from = s->pass->wide;
@@ -157,10 +157,10 @@ static int add_product(const Linear *by, const uint16_t *x, const float *norm, f
     return 0;
 }
 
-static int run_layer(const Pass *p, long index, Step *s, int last) {
+static int run_layer(const Pass *p, i64 index, Step *s, int last) {
     const Layer *layer = s->layer;
     const Place *at = s->place;
-    long kept = last ? p->logits_rows : p->n, dropped = p->n - kept, asking = p->heads * p->group;
+    i64 kept = last ? p->logits_rows : p->n, dropped = p->n - kept, asking = p->heads * p->group;
     s->from = p->hidden;
     s->weight = layer->input_norm;
     rows(p->n, norm_row, s);
@@ -185,10 +185,10 @@ static int run_layer(const Pass *p, long index, Step *s, int last) {
 }
 
 /* 0: done; 1: no memory, what was staged is void */
-int triforce_pass(const Pass *p) {
+EXPORT int triforce_pass(const Pass *p) {
     begin((int)p->threads);
     int failed = 0;
-    for (long index = 0; index < p->num_layers && !failed; index++) {
+    for (i64 index = 0; index < p->num_layers && !failed; index++) {
         Step step = {.pass = p, .layer = p->layers + index, .place = p->places + index,
                      .queries = p->queries + (p->keeps_queries ? index * p->n * p->heads * p->group * p->dim : 0)};
         failed = run_layer(p, index, &step, index == p->num_layers - 1);
@@ -202,21 +202,21 @@ int triforce_pass(const Pass *p) {
     return failed;
 }
 
-int triforce_attention(Attention *a, int64_t threads) {
+EXPORT int triforce_attention(Attention *a, int64_t threads) {
     begin((int)threads);
     int failed = attention(a);
     end();
     return failed;
 }
 
-int triforce_linear(const Linear *l, const uint16_t *x, float *y, int64_t n, int64_t threads) {
+EXPORT int triforce_linear(const Linear *l, const uint16_t *x, float *y, int64_t n, int64_t threads) {
     begin((int)threads);
     int failed = linear(l, x, y, n, 0);
     end();
     return failed;
 }
 
-int triforce_laws(Laws *a, int64_t rows, int64_t threads) {
+EXPORT int triforce_laws(Laws *a, int64_t rows, int64_t threads) {
     begin((int)threads);
     int failed = laws(a, rows);
     end();
@@ -224,18 +224,16 @@ int triforce_laws(Laws *a, int64_t rows, int64_t threads) {
 }
 
 /* These two belong to the pass before them, and take its threads: torch has a single one meanwhile. */
-int triforce_heaviest(Heaviest *a, int64_t rows) {
+EXPORT int triforce_heaviest(Heaviest *a, int64_t rows) {
     begin(0);
     int failed = heaviest(a, rows);
     end();
     return failed;
 }
 
-int triforce_gather(Gathering *a, int64_t heads) {
+EXPORT int triforce_gather(Gathering *a, int64_t heads) {
     begin(0);
     share(heads, gather_head, a);
     end();
     return 0;
 }
-
-__attribute__((constructor)) static void loaded(void) { pthread_atfork(NULL, NULL, forked); }

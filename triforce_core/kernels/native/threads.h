@@ -1,29 +1,26 @@
 /* A pool of threads that share out numbered items. Nobody is waited for but for an item already begun: where another
    program holds a core, the others do its share. */
 
-#include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
-#include <stdint.h>
-#include <stdlib.h>
 
-typedef void (*item_fn)(void *arg, long item, int thread);
+#include "system.h"
+
+typedef void (*item_fn)(void *arg, i64 item, int thread);
 
 #define MOST_THREADS 256
 #define SPINS 20000 /* while a pass runs, the next share of it comes within microseconds; then sleep */
 
 static struct {
-    pthread_mutex_t turn, sleep;
-    pthread_cond_t wake;
+    Lock turn, sleep;
+    Signal wake;
     _Atomic uint64_t ticket; /* generation << 32 | next item */
-    _Atomic long done;
+    _Atomic i64 done;
     _Atomic int sleeping;
     item_fn fn;
     void *arg;
     uint32_t items;
     int wanted, started;
-} pool = {.turn = PTHREAD_MUTEX_INITIALIZER, .sleep = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER,
-          .wanted = 1};
+} pool = {.turn = LOCK, .sleep = LOCK, .wake = SIGNAL, .wanted = 1};
 
 static inline void relax(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -48,33 +45,29 @@ static void work(int thread) {
     }
 }
 
-static void *worker(void *number) {
-    int thread = (int)(intptr_t)number;
+static void worker(int thread) {
     uint32_t seen = 0;
     for (;;) {
         int spins = 0;
         while ((uint32_t)(atomic_load(&pool.ticket) >> 32) == seen) {
             relax();
             if (++spins < SPINS) continue;
-            pthread_mutex_lock(&pool.sleep);
+            lock(&pool.sleep);
             atomic_fetch_add(&pool.sleeping, 1);
-            while ((uint32_t)(atomic_load(&pool.ticket) >> 32) == seen) pthread_cond_wait(&pool.wake, &pool.sleep);
+            while ((uint32_t)(atomic_load(&pool.ticket) >> 32) == seen) wait_for(&pool.wake, &pool.sleep);
             atomic_fetch_sub(&pool.sleeping, 1);
-            pthread_mutex_unlock(&pool.sleep);
+            unlock(&pool.sleep);
         }
         seen = (uint32_t)(atomic_load(&pool.ticket) >> 32);
         if (thread < pool.wanted) work(thread);
     }
-    return NULL;
 }
+
+THREAD(worker)
 
 static void start_threads(void) {
     while (pool.started < pool.wanted - 1) {
-        pthread_t thread;
-        pthread_attr_t attributes;
-        pthread_attr_init(&attributes);
-        pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-        if (pthread_create(&thread, &attributes, worker, (void *)(intptr_t)(pool.started + 1))) {
+        if (!start_thread(pool.started + 1)) {
             pool.wanted = pool.started + 1; /* do with those there are */
             return;
         }
@@ -83,18 +76,20 @@ static void start_threads(void) {
 }
 
 /* A process that was forked has none of the threads. */
-static void forked(void) {
+static inline void forked(void) {
     pool.started = 0;
     atomic_store(&pool.sleeping, 0);
-    pthread_mutex_init(&pool.turn, NULL);
-    pthread_mutex_init(&pool.sleep, NULL);
-    pthread_cond_init(&pool.wake, NULL);
+    pool.turn = (Lock)LOCK;
+    pool.sleep = (Lock)LOCK;
+    pool.wake = (Signal)SIGNAL;
 }
 
+IN_CHILDREN(forked)
+
 /* fn(arg, i, thread) for all i in [0, items); the caller takes part. The pool is the caller's: see begin. */
-static void share(long items, item_fn fn, void *arg) {
+static void share(i64 items, item_fn fn, void *arg) {
     if (items <= 1 || pool.wanted <= 1) {
-        for (long i = 0; i < items; i++) fn(arg, i, 0);
+        for (i64 i = 0; i < items; i++) fn(arg, i, 0);
         return;
     }
     start_threads();
@@ -107,24 +102,24 @@ static void share(long items, item_fn fn, void *arg) {
     atomic_store(&pool.done, 0);
     atomic_store(&pool.ticket, ((ticket >> 32) + 1) << 32);
     if (atomic_load(&pool.sleeping)) {
-        pthread_mutex_lock(&pool.sleep);
-        pthread_cond_broadcast(&pool.wake);
-        pthread_mutex_unlock(&pool.sleep);
+        lock(&pool.sleep);
+        wake_all(&pool.wake);
+        unlock(&pool.sleep);
     }
     work(0);
     for (int spins = 0; atomic_load(&pool.done) < items; spins++) {
         if (spins < SPINS) relax();
-        else sched_yield();
+        else give_way();
     }
 }
 
 /* One pass at a time has the pool; another thread of the process waits for its turn. threads: 0 is as many as last. */
 static void begin(int threads) {
-    pthread_mutex_lock(&pool.turn);
+    lock(&pool.turn);
     if (threads > 0) pool.wanted = threads > MOST_THREADS ? MOST_THREADS : threads;
 }
 
-static void end(void) { pthread_mutex_unlock(&pool.turn); }
+static void end(void) { unlock(&pool.turn); }
 
 static struct { void *at; size_t size; } room[MOST_THREADS];
 
@@ -132,13 +127,10 @@ static struct { void *at; size_t size; } room[MOST_THREADS];
 static int reserve(size_t bytes) {
     for (int i = 0; i < pool.wanted; i++) {
         if (room[i].size >= bytes) continue;
-        free(room[i].at);
-        room[i].size = 0;
-        if (posix_memalign(&room[i].at, 64, bytes)) {
-            room[i].at = NULL;
-            return 0;
-        }
-        room[i].size = bytes;
+        free_aligned(room[i].at);
+        room[i].at = aligned(bytes);
+        room[i].size = room[i].at ? bytes : 0;
+        if (!room[i].at) return 0;
     }
     return 1;
 }

@@ -129,7 +129,7 @@ INLINE words load_halves(const uint16_t *p) {
 }
 
 /* 2 * LANES numbers, or LANES and zeros where there are no more than that. */
-INLINE words load_pairs(const uint16_t *p, long there) {
+INLINE words load_pairs(const uint16_t *p, i64 there) {
     if (there >= 2 * LANES) return *(const words_loose *)p;
     words some = {0};
     memcpy(&some, p, 2 * LANES);
@@ -142,14 +142,14 @@ INLINE floats load_bf16(const uint16_t *p) { return (floats)(load_halves(p) << 1
 
 #define GROUP 32
 
-INLINE floats scale_of(const int8_t *row, long dim, long group, const int bits) {
+INLINE floats scale_of(const int8_t *row, i64 dim, i64 group, const int bits) {
     uint16_t stored;
     memcpy(&stored, row + dim * bits / 8 + 2 * group, 2);
     return (floats)((words){0} + ((uint32_t)stored << 16));
 }
 
 /* 2 * LANES numbers, or those of them that a row still has (``left``), as bfloat16 in this order */
-INLINE words load_8(const int8_t *from, floats by, long left) {
+INLINE words load_8(const int8_t *from, floats by, i64 left) {
 #if defined(__AVX512BF16__)
     floats low = (floats)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i) * (const octets_loose *)from)) * by;
     floats high = splat(0);
@@ -169,7 +169,7 @@ INLINE words load_8(const int8_t *from, floats by, long left) {
 #endif
 }
 
-INLINE words load_4(const int8_t *from, floats by, long left) {
+INLINE words load_4(const int8_t *from, floats by, i64 left) {
     uint8_t some[LANES] = {0};
     if (left < 2 * LANES) from = memcpy(some, from, left / 2);
 #if defined(__AVX512BF16__) && defined(__AVX512BW__) /* the sixteen numbers there can be, and which of them each is */
@@ -185,7 +185,7 @@ INLINE words load_4(const int8_t *from, floats by, long left) {
 }
 
 /* A row's numbers from ``first`` on, as many as a vector holds. */
-INLINE words load_group(const int8_t *row, long dim, long first, const int bits) {
+INLINE words load_group(const int8_t *row, i64 dim, i64 first, const int bits) {
     floats by = scale_of(row, dim, first / GROUP, bits);
     if (bits == 8) return load_8(row + first, by, dim - first);
     return load_4(row + first / 2, by, dim - first);
@@ -260,11 +260,11 @@ INLINE int exceeds(floats x, float bar) {
 }
 
 /* x [dim] as such a row. The same bits as ``to_rows``: scales are the next bfloat16 away from zero. */
-INLINE void store_row(int8_t *row, const float *x, long dim, const int bits) {
-    for (long first = 0; first < dim; first += GROUP) {
-        long last = first + GROUP < dim ? first + GROUP : dim;
+INLINE void store_row(int8_t *row, const float *x, i64 dim, const int bits) {
+    for (i64 first = 0; first < dim; first += GROUP) {
+        i64 last = first + GROUP < dim ? first + GROUP : dim;
         floats above = splat(1e-30f), below = above;
-        for (long d = first; d < last; d += LANES) {
+        for (i64 d = first; d < last; d += LANES) {
             above = larger(above, load(x + d));
             below = larger(below, -load(x + d));
         }
@@ -278,7 +278,7 @@ INLINE void store_row(int8_t *row, const float *x, long dim, const int bits) {
         uint16_t half = (uint16_t)(stored >> 16);
         memcpy(row + dim * bits / 8 + 2 * (first / GROUP), &half, 2);
         int8_t steps[GROUP];
-        for (long d = first; d < last; d += LANES) {
+        for (i64 d = first; d < last; d += LANES) {
             floats exact = load(x + d) / splat(scale);
             if (bits == 4) exact = -larger(-larger(exact, splat(-8)), splat(-7));
             exact += 12582912.0f; /* 1.5 * 2^23: ties to even */
@@ -286,7 +286,7 @@ INLINE void store_row(int8_t *row, const float *x, long dim, const int bits) {
                 __builtin_convertvector((ints)exact - 0x4b400000 + (bits == 4 ? 8 : 0), octets);
         }
         if (bits == 4)
-            for (long d = 0; d < last - first; d += 2) row[(first + d) / 2] = (int8_t)(steps[d] | steps[d + 1] << 4);
+            for (i64 d = 0; d < last - first; d += 2) row[(first + d) / 2] = (int8_t)(steps[d] | steps[d + 1] << 4);
     }
 }
 
@@ -346,22 +346,22 @@ INLINE void fetch_far(const void *from) { fetch((const char *)from + FAR); }
    summed along k in one order, whatever R and width are: a row is the same bits in any company. far: what is wanted
    next is asked for on the way, ``lines`` of 64 bytes (none, 1, 2 or 4) at each of the k steps: all at once would hold
    up what is being read. */
-INLINE void tile(const int R, const int width, long k, const pair *a, long lda, const pair *b, long ldb, float *c,
-                 long ldc, int adds, const char *far, long lines) {
+INLINE void tile(const int R, const int width, i64 k, const pair *a, i64 lda, const pair *b, i64 ldb, float *c,
+                 i64 ldc, int adds, const char *far, i64 lines) {
     const int V = STEP(R) * LANES < width ? STEP(R) : width / LANES;
 #if !PAIRS
     uint32_t parts[2][ROWS][LONGEST]; /* of a, as floats: each is used for all of the width */
     for (int r = 0; r < R; r++)
-        for (long p = 0; p < k; p++) {
+        for (i64 p = 0; p < k; p++) {
             parts[0][r][p] = a[r * lda + p] << 16;
             parts[1][r][p] = a[r * lda + p] & 0xffff0000u;
         }
 #endif
-    for (long at = 0; at < width; at += V * LANES, b += V * LANES, c += V * LANES) {
+    for (i64 at = 0; at < width; at += V * LANES, b += V * LANES, c += V * LANES) {
         floats sums[ROWS][MOST];
         for (int r = 0; r < R; r++)
             for (int v = 0; v < V; v++) sums[r][v] = adds ? load(c + r * ldc + v * LANES) : splat(0);
-        for (long p = 0; p < k; p++) {
+        for (i64 p = 0; p < k; p++) {
             words right[MOST];
             if (lines && !at) {
                 const char *next = far + 64 * lines * p;
@@ -392,8 +392,8 @@ INLINE void tile(const int R, const int width, long k, const pair *a, long lda, 
 }
 
 #define TILES(width)                                                                                                   \
-    static void tile_##width(int rows, long k, const pair *a, long lda, const pair *b, long ldb, float *c, long ldc,   \
-                             int adds, const char *far, long lines) {                                                  \
+    static void tile_##width(int rows, i64 k, const pair *a, i64 lda, const pair *b, i64 ldb, float *c, i64 ldc,   \
+                             int adds, const char *far, i64 lines) {                                                  \
         switch (rows) {                                                                                                \
         case 1: tile(1, width, k, a, lda, b, ldb, c, ldc, adds, far, lines); break;                                    \
         case 2: tile(2, width, k, a, lda, b, ldb, c, ldc, adds, far, lines); break;                                    \
@@ -408,9 +408,9 @@ TILES(32)
 TILES(64)
 
 /* The same for any width of whole sixteens. rows <= ROWS */
-static void product(int rows, long k, const pair *a, long lda, const pair *b, long width, float *c, long ldc,
-                    int adds, const char *far, long lines) {
-    long at = 0;
+static void product(int rows, i64 k, const pair *a, i64 lda, const pair *b, i64 width, float *c, i64 ldc,
+                    int adds, const char *far, i64 lines) {
+    i64 at = 0;
     for (; width - at >= 64; at += 64, far += 64 * lines * k)
         tile_64(rows, k, a, lda, b + at, width, c + at, ldc, adds, far, lines);
     if (width - at >= 32) {
