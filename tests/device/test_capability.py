@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import platform
+from pathlib import Path
 
 import pytest
 
+from triforce_core.device import capability
 from triforce_core.device.capability import (
     Capability,
     CudaDevice,
@@ -43,6 +46,20 @@ def test_one_thread_per_core(monkeypatch: pytest.MonkeyPatch) -> None:
     for limit, threads in (("1", 1), ("8", 2), ("none", 2)):
         monkeypatch.setenv("OMP_THREAD_LIMIT", limit)
         assert choose_threads(PLAIN) == threads
+
+
+ARM = "processor\t: 0\nFeatures\t: fp asimd crc32 bf16\nCPU part\t: 0xd40\n"
+
+
+@pytest.mark.parametrize(("cpuinfo", "machine"), [(ARM, "aarch64"), (None, "arm64"), (None, "ARM64")])
+def test_every_arm_has_its_vectors(cpuinfo: str | None, machine: str, tmp_path: Path,
+                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux lists them; macOS and Windows say no more than the machine's name."""
+    if cpuinfo is not None:
+        (tmp_path / "cpuinfo").write_text(cpuinfo, encoding="utf-8")
+    monkeypatch.setattr(capability, "Path", lambda name: tmp_path / Path(name).name)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    assert read_capability().cpu_flags == {"asimd"}
 
 
 def test_describe_names_gpus() -> None:

@@ -24,6 +24,8 @@ def chosen(flags: set[str], library: object, monkeypatch: pytest.MonkeyPatch, dt
 def test_our_kernels_bring_bfloat16_to_what_has_no_instruction_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = object()
     assert chosen({"avx2"}, ours, monkeypatch) == chosen({"avx2", "avx512f"}, ours, monkeypatch) == torch.bfloat16
+    assert chosen({"asimd"}, ours, monkeypatch) == torch.bfloat16  # ARM
+    assert chosen({"asimd"}, None, monkeypatch) == torch.float32
     assert chosen({"avx2"}, None, monkeypatch) == chosen(set(), ours, monkeypatch) == torch.float32
     assert chosen({"avx512_bf16"}, None, monkeypatch) == torch.bfloat16
     assert chosen({"avx2"}, ours, monkeypatch, "float32") == torch.float32

@@ -48,7 +48,7 @@ class Capability:
         return bool(self.cpu_flags & {"avx512_bf16", "amx_bf16"})
 
 
-_MATTERS = frozenset({"avx2", "avx512f", "avx512_bf16", "avx512_vnni", "amx_bf16", "amx_int8"})
+_MATTERS = frozenset({"avx2", "avx512f", "avx512_bf16", "avx512_vnni", "amx_bf16", "amx_int8", "asimd"})
 
 
 def read_capability() -> Capability:
@@ -120,7 +120,8 @@ def _cpu() -> tuple[str, frozenset[str]]:
             elif key.strip() in ("flags", "Features"):
                 flags = _MATTERS & set(value.split())
         return name, flags
-    return platform.processor() or platform.machine(), _flags_by_torch()
+    arm = platform.machine().lower() in ("arm64", "aarch64")  # all of these have its vectors
+    return platform.processor() or platform.machine(), frozenset({"asimd"}) if arm else _flags_by_torch()
 
 
 def _flags_by_torch() -> frozenset[str]:
