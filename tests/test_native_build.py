@@ -6,13 +6,25 @@ import platform
 import stat
 import subprocess
 import sys
+import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from triforce_core import native_build
-from triforce_core.native_build import CACHE, SETTING, built, compile_ahead, compilers, supported
+from triforce_core.native_build import (
+    CACHE,
+    SETTING,
+    brought,
+    built,
+    compile_ahead,
+    compile_levels,
+    compilers,
+    supported,
+)
+
+WRITES = 'all="$*"; while [ "$1" != -o ]; do shift; done; echo "$all" > "$2"'  # what it was told
 
 
 @pytest.fixture
@@ -20,6 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv(SETTING, raising=False)
     monkeypatch.setenv(CACHE, str(tmp_path / "kernels"))
     monkeypatch.setattr(native_build, "find_spec", lambda name: None)
+    monkeypatch.setattr(native_build, "AHEAD", tmp_path / "none")
     return tmp_path
 
 
@@ -43,7 +56,7 @@ def test_it_is_made_once_though_two_ask(folder: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.skipif(not supported(), reason="no own kernels for this system")
 def test_other_instructions_are_another_library(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiler_of(folder, 'all="$*"; while [ "$1" != -o ]; do shift; done; echo "$all" > "$2"', monkeypatch)
+    compiler_of(folder, WRITES, monkeypatch)
     command = next(compilers(), None)
     assert command is not None
     own, other = built(command), built(command, "-march=x86-64-v3")
@@ -83,7 +96,7 @@ def on_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def called(folder: Path, system: str, machine: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, str]:
     """The library's file on such a machine, and what its compiler was told but for paths."""
-    compiler_of(folder, 'all="$*"; while [ "$1" != -o ]; do shift; done; echo "$all" > "$2"', monkeypatch, "clang")
+    compiler_of(folder, WRITES, monkeypatch, "clang")
     on_path(folder, monkeypatch)
     monkeypatch.setattr(sys, "platform", system)
     monkeypatch.setattr(platform, "machine", lambda: machine)
@@ -147,6 +160,63 @@ def test_the_next_compiler_is_asked_where_one_fails(folder: Path, monkeypatch: p
     assert thread is not None
     thread.join(60)
     assert [file.read_text() for file in (folder / "kernels").iterdir()] == ["made\n"]
+
+
+needs_levels = pytest.mark.skipif(sys.platform != "linux" or platform.machine() != "x86_64",
+                                  reason="compiled ahead for Linux on x86 alone")
+SKYLAKE = "fpu fma avx2 bmi1 bmi2 f16c movbe avx512f avx512bw avx512dq avx512vl avx512cd"
+CPUS = {"fpu sse2": None, "fma avx2 bmi1 bmi2 f16c movbe": "avx2", SKYLAKE.replace(" avx512vl", ""): "avx2",
+        SKYLAKE: "avx512", SKYLAKE + " avx512vbmi": "avx512", SKYLAKE + " avx512vbmi avx512_bf16": "avx512-bf16"}
+
+
+@needs_levels
+def test_a_cpu_gets_the_best_level_it_has(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler_of(folder, WRITES, monkeypatch)
+    made = compile_levels(folder / "ahead")
+    told = {file.name.rpartition("-")[0]: file.read_text() for file in made}
+    assert len(told) == 3 and "-march=x86-64-v3" in told["avx2"] and "-mavx512bf16" in told["avx512-bf16"]
+    monkeypatch.setattr(native_build, "AHEAD", folder / "ahead")
+    for flags, level in CPUS.items():
+        monkeypatch.setattr(native_build, "_cpu", lambda flags=flags: f"flags\t: {flags}\n")
+        file = brought()
+        assert (None if file is None else file.name.rpartition("-")[0]) == level
+    assert compile_ahead() is None  # there is nothing to wait for
+
+
+@needs_levels
+def test_libraries_of_another_source_are_not_taken(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler_of(folder, WRITES, monkeypatch)
+    monkeypatch.setattr(native_build, "AHEAD", folder / "ahead")
+    monkeypatch.setattr(native_build, "_cpu", lambda: SKYLAKE)
+    compile_levels(folder / "ahead")
+    assert brought() is not None
+    (folder / "pass.c").write_text("changed", encoding="utf-8")
+    monkeypatch.setattr(native_build, "_SOURCE", folder)
+    assert brought() is None
+
+
+ROOT = Path(__file__).parents[1]
+OF_A_WHEEL = ("setup.py", "pyproject.toml", "requirements.txt", "README.md", "triforce_core/__init__.py",
+              "triforce_core/native_build.py", "triforce_core/kernels/native/pass.c")
+
+
+@needs_levels
+@pytest.mark.skipif(find_spec("setuptools") is None, reason="no setuptools")
+@pytest.mark.parametrize(("script", "libraries"), [(WRITES, 3), ("exit 1", 0)])
+def test_a_wheel_brings_them_where_they_can_be_made(script: str, libraries: int, folder: Path,
+                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler_of(folder, script, monkeypatch)
+    for name in OF_A_WHEEL:
+        to = folder / "tree" / name
+        to.parent.mkdir(parents=True, exist_ok=True)
+        to.write_bytes((ROOT / name).read_bytes())
+    subprocess.run([sys.executable, "setup.py", "-q", "bdist_wheel"], cwd=folder / "tree", check=True, timeout=120)
+    wheel, = (folder / "tree" / "dist").iterdir()
+    with zipfile.ZipFile(wheel) as file:
+        held = [name for name in file.namelist() if "/kernels/ahead/" in name]
+        tags = file.read(next(name for name in file.namelist() if name.endswith("/WHEEL"))).decode()
+    tag = "py3-none-linux_x86_64" if libraries else "py3-none-any"
+    assert len(held) == libraries and wheel.stem.endswith(tag) and f"Tag: {tag}\n" in tags
 
 
 TARGETS = {"x86_64-windows-gnu": ("win32", "-march=x86_64_v3"), "aarch64-windows-gnu": ("win32", "-mcpu=generic+bf16"),

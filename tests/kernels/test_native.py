@@ -16,6 +16,7 @@ import pytest
 import torch
 from model.tiny import VOCAB, tiny_llama
 
+from triforce_core import native_build
 from triforce_core.config import SamplingParams
 from triforce_core.engine.pipeline import AttentionMass
 from triforce_core.kernels import (
@@ -223,7 +224,8 @@ def afresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """As in a new process, with an empty folder for the library."""
     monkeypatch.delenv(SETTING, raising=False)
     monkeypatch.setenv(CACHE, str(tmp_path / "kernels"))
-    monkeypatch.setattr("triforce_core.native_build.find_spec", lambda name: None)
+    monkeypatch.setattr(native_build, "find_spec", lambda name: None)
+    monkeypatch.setattr(native_build, "AHEAD", tmp_path / "none")
     compiled.cache_clear()
     yield tmp_path
     compiled.cache_clear()
@@ -257,6 +259,40 @@ def test_told_to_do_without(afresh: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_no_compiler(afresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(afresh))
     torchs("no C compiler")
+
+
+def brings(afresh: Path, library: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As installed from a wheel with such a library, where there is no compiler."""
+    (afresh / "ahead").mkdir()
+    monkeypatch.setattr(native_build, "AHEAD", afresh / "ahead")
+    for level in native_build.LEVELS:
+        native_build._ahead(afresh / "ahead", level).write_bytes(library)
+    monkeypatch.setenv("PATH", str(afresh))
+
+
+@pytest.fixture
+def made() -> bytes:
+    """The library that this machine's compiler makes of it, from the folder that other tests use too."""
+    command = next(compilers(), None)
+    if command is None:
+        pytest.skip("no C compiler")
+    return native_build.built(command).read_bytes()
+
+
+@pytest.mark.skipif(not native_build._has_levels(), reason="compiled ahead for Linux on x86 alone")
+def test_what_a_wheel_brings_needs_no_compiler(made: bytes, afresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "avx2" not in native_build._cpu():
+        pytest.skip("a CPU of no usual level")
+    brings(afresh, made, monkeypatch)
+    assert compiled().library is not None and "compiled ahead for avx" in compiled().summary
+
+
+@pytest.mark.skipif(not native_build._has_levels(), reason="compiled ahead for Linux on x86 alone")
+def test_what_a_wheel_brings_may_be_of_no_use(afresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a system with older libraries than the wheel's."""
+    brings(afresh, b"nonsense", monkeypatch)
+    torchs("no C compiler")
+    assert len(list((afresh / "ahead").iterdir())) == 3  # other machines may share them
 
 
 def test_insisted_on_and_missing(afresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:

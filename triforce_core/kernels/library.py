@@ -1,16 +1,17 @@
-"""The kernels in ``native/``, compiled on this machine (``native_build``), loaded and checked. Where there is no
-compiler, torch computes as before."""
+"""The kernels in ``native/``, brought along or compiled on this machine (``native_build``), loaded and checked. Where
+there is no compiler either, torch computes."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import subprocess
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
-from ..native_build import CACHE, SETTING, built, compilers, supported
+from ..native_build import CACHE, SETTING, brought, built, compilers, supported
 
 __all__ = ["CACHE", "SETTING", "Compiled", "compiled"]
 
@@ -39,18 +40,24 @@ def compiled() -> Compiled:
 def _find() -> Compiled:
     if not supported():
         return Compiled(None, "torch's (no own kernels for this system)")
+    ready = brought()
+    if ready is not None:
+        found = _checked(lambda: ready, f"compiled ahead for {ready.stem.rpartition('-')[0]}", brought_along=True)
+        if found.library is not None:
+            return found
     found = Compiled(None, "torch's (no C compiler: cc, gcc, clang or the package ziglang)")
     for command in compilers():
-        found = _compiled_by(command)
+        by = Path(command[0]).name if len(command) == 1 else "ziglang"
+        found = _checked(partial(built, command), f"compiled by {by}")
         if found.library is not None:
             break
     return found
 
 
-def _compiled_by(command: list[str]) -> Compiled:
+def _checked(make: Callable[[], Path], how: str, *, brought_along: bool = False) -> Compiled:
     try:
-        file = built(command)
-        library = _loaded(file)
+        file = make()
+        library = ctypes.CDLL(str(file)) if brought_along else _loaded(file)
     except (OSError, ImportError, subprocess.SubprocessError) as error:
         detail = (getattr(error, "stderr", None) or "").strip() or str(error)
         return Compiled(None, f"torch's (compiling our own failed: {detail.splitlines()[-1][:200]})")
@@ -59,8 +66,7 @@ def _compiled_by(command: list[str]) -> Compiled:
     mistake = wrong(library)
     if mistake:
         return Compiled(None, f"torch's (our own failed their check: {mistake})")
-    by = Path(command[0]).name if len(command) == 1 else "ziglang"
-    return Compiled(library, f"our own (compiled by {by})", file.stem)
+    return Compiled(library, f"our own ({how})", file.stem)
 
 
 def _loaded(file: Path) -> ctypes.CDLL:
