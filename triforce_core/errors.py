@@ -16,7 +16,7 @@
     │   ├── ModelNotFoundError
     │   ├── UnsupportedModelError    an architecture or rope kind that the decoder does not implement
     │   ├── DamagedWeightsError      missing, extra or misshapen tensors; unsafe pickles
-    │   └── TokenizerMismatchError   target and draft do not share a vocabulary
+    │   └── TokenizerMismatchError   target and draft have no token in common, or files of one do not agree
     ├── NotEnoughMemoryError         need / have / what to change
     ├── NotEnoughDiskError
     ├── EngineDiedError              the engine process ended; the partial answer is kept

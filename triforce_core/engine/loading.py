@@ -44,6 +44,7 @@ from ..model import (
 )
 from ..speculation.model_drafter import ModelOnCache
 from ..tokenizer import Tokenizer
+from ..tokenizer.translation import Translation
 from .memory import Planner, attention_words, device_name, limit_bytes, make_wish, modes, number_type, place
 
 _COPIED = 512 * 2**20  # bytes: far beyond any GPU's cache, and copied in a millisecond
@@ -60,6 +61,7 @@ class Loaded:
     fingerprint: str  # of the target's files: part of a saved reading's key
     draft_fingerprint: str  # of the draft model's; empty: there is none
     planner: Planner
+    words: Translation | None = None  # into the draft model's tokens, where it has a vocabulary of its own
     shard: Shard = ALONE
     copies: dict[str, Llama] = field(default_factory=dict)  # the target with weights in few bits, once asked for
     copy_rate: float | None = None  # of this rank's GPU, see EngineFacts
@@ -86,6 +88,7 @@ class Chosen:
     planner: Planner
     info: ModelInfo
     rounding: str = "same"  # of the target's weights
+    words: Translation | None = None  # see ``Loaded``
 
     @property
     def fingerprint(self) -> str:
@@ -110,11 +113,16 @@ def model_folder(name: str, role: str, config: EngineConfig) -> Path:
     return find_model(name, allow_download=config.allow_download)
 
 
-def require_same_vocabulary(target: Tokenizer, draft: Tokenizer, name: str) -> None:
-    """Raises TokenizerMismatchError."""
-    if not target.same_vocabulary(draft):
-        raise TokenizerMismatchError(f"The draft model {name!r} has another vocabulary than the model",
-                                     remedy="Choose a smaller model of the same family, or --draft-model none.")
+def translation(target: Tokenizer, draft: Tokenizer, name: str) -> Translation | None:
+    """Return how a draft model reads and writes its target's tokens; None where both have the same. Raises
+    TokenizerMismatchError."""
+    if target.same_vocabulary(draft):
+        return None
+    words = Translation(target, draft)
+    if not words.shared:
+        raise TokenizerMismatchError(f"The draft model {name!r} has no token in common with the model",
+                                     remedy="Choose another small model, or --draft-model none.")
+    return words
 
 
 def fingerprint(folder: Path | None) -> str:
@@ -145,13 +153,13 @@ def choose(config: EngineConfig, shard: Shard = ALONE, *, together: bool = True)
     builtin, wanted = config.model == BUILTIN, config.draft_model
     folder, draft_folder = model_folder(config.model, "target", config), None
     tokenizer = Tokenizer(BUILTIN_FOLDER if builtin else folder, config.thinking)
-    own = wanted in ("auto", BUILTIN)
+    own, words = wanted in ("auto", BUILTIN), None
     if wanted != "none" and (builtin or wanted != "auto"):
         draft_folder = model_folder(BUILTIN if own else wanted, "draft", config)
         if not (builtin and own):
-            require_same_vocabulary(tokenizer, Tokenizer(BUILTIN_FOLDER if own else draft_folder), wanted)
+            words = translation(tokenizer, Tokenizer(BUILTIN_FOLDER if own else draft_folder), wanted)
     limit_device_memory(device, limit_bytes(config))
-    planner = _planner(config, folder, draft_folder, device, dtype, shard, why_there)
+    planner = _planner(config, folder, draft_folder, device, dtype, shard, why_there, alike=words is None)
     target, wish = planner.wish.target, planner.wish
     plan = planner.plan(None if config.max_context == "auto" else config.max_context, together=together)
     info = ModelInfo(
@@ -164,7 +172,7 @@ def choose(config: EngineConfig, shard: Shard = ALONE, *, together: bool = True)
         pass_bytes=replace(target, shape=read_config(folder)).read_by_pass(),  # of all ranks
         instructions=not tokenizer.prompt_settings,
         weights=_weight_words(folder, dtype, device, config.weights, shard))
-    return Chosen(folder, draft_folder, tokenizer, device, dtype, planner, info, config.weights)
+    return Chosen(folder, draft_folder, tokenizer, device, dtype, planner, info, config.weights, words)
 
 
 def fitting(config: EngineConfig, contexts: Sequence[int], rate: float) -> Iterator[Fit]:
@@ -209,11 +217,12 @@ def _fit(planner: Planner, weights: str, context: int, rate: float) -> Fit:
 
 
 def _planner(config: EngineConfig, folder: Path, draft_folder: Path | None, device: torch.device, dtype: torch.dtype,
-             shard: Shard, why_there: str) -> Planner:
+             shard: Shard, why_there: str, *, alike: bool = True) -> Planner:
+    """alike: both models have the same vocabulary."""
     draft = _weights(draft_folder, dtype, device, _whole_layers(shard)) if draft_folder else None
     target = _weights(folder, dtype, device, shard, config.weights)
     wish = make_wish(target, draft, max_context=_context(config, read_config(folder)), config=config, device=device,
-                     dtype=dtype)
+                     dtype=dtype, alike=alike)
     forms = [(kind, _weights(folder, dtype, device, shard, kind)) for kind in WEIGHT_KINDS]
     smaller = tuple((kind, weights) for kind, weights in forms if weights.nbytes < target.nbytes)
     return Planner(replace(wish, rounded=smaller), modes(config, device.type == "cuda"), device, limit_bytes(config),
@@ -236,7 +245,7 @@ def load(config: EngineConfig, shard: Shard = ALONE) -> Iterator[LoadProgress | 
         raise chosen.planner.too_little(error, "loading the model", None) from None
     yield LoadProgress("Ready", 1.0)
     yield Loaded(target, draft, chosen.tokenizer, info, chosen.fingerprint, fingerprint(chosen.draft_folder),
-                 chosen.planner, shard, copy_rate=_copy_rate(chosen.device))
+                 chosen.planner, chosen.words, shard, copy_rate=_copy_rate(chosen.device))
 
 
 def _read_models(chosen: Chosen, shard: Shard) -> Generator[LoadProgress, None, tuple[Llama, Llama | None]]:

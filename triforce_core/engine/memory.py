@@ -85,12 +85,12 @@ class Planner:
 
 
 def make_wish(target: Weights, draft: Weights | None, *, max_context: int, config: EngineConfig,
-              device: torch.device, dtype: torch.dtype) -> Wish:
+              device: torch.device, dtype: torch.dtype, alike: bool = True) -> Wish:
     """Return the wish for the caches that answers use unless they are asked with other settings. dtype: of products.
-    Raises ConfigError."""
+    alike: both models have the same vocabulary. Raises ConfigError."""
     on_gpu, group = device.type == "cuda", target.shape.num_heads // target.shape.num_kv_heads
     usual = plan(SpeculationConfig(), Situation(max_context, draft is not None, on_gpu,
-                                               retrieves=target.shape.whole_layers > 0))
+                                               retrieves=target.shape.whole_layers > 0, alike=alike))
     kernels, dim = choose_kernels(device), target.shape.head_dim
     copied = target.dtype_bytes == 2 and not target.few_bits and bool(kernels.quantized_types)
     kinds, offers = _cache_kinds(config, on_gpu, _no_rows(config, kernels, dtype, dim))

@@ -18,6 +18,7 @@ from ..kv_cache.full import FullCache
 from ..kv_cache.retrieval import CrossModelCache, IndexedRetrievalCache, RetrievalCache
 from ..model import Llama
 from ..model.graphs import CudaCapture
+from ..speculation.across_vocabularies import ModelAcross
 from ..speculation.draft_length import Selection
 from ..speculation.drafter import Drafter, NoDrafter
 from ..speculation.graph_runner import GraphRunner
@@ -314,7 +315,7 @@ def runs_on_graphs(loaded: Loaded) -> bool:
     """Return whether the inner rounds can run without the host."""
     target, draft = loaded.target, loaded.draft
     alike = draft is None or (draft.runs_on_device and draft.config.vocab_size == target.config.vocab_size)
-    return target.runs_on_device and alike
+    return target.runs_on_device and alike and loaded.words is None
 
 
 def plan_for(loaded: Loaded, full: ModelOnCache[FullCache], wanted: SpeculationConfig, context_tokens: int,
@@ -329,7 +330,7 @@ def plan_for(loaded: Loaded, full: ModelOnCache[FullCache], wanted: SpeculationC
                           allowed="auto, same", remedy="A copy of the weights in few bits is for bfloat16 on a GPU.")
     on_gpu = target.device.type == "cuda"
     reads, room_to_read = 0, True
-    if draft is not None and draft_prefill is None and wanted.draft_cache in (
+    if draft is not None and loaded.words is None and draft_prefill is None and wanted.draft_cache in (
             ("cross", "auto") if on_gpu else ("cross",)):
         reads = context_tokens * draft.config.kv_bytes_per_token(draft.dtype.itemsize)
         planned = on_gpu and not full.cache.streams  # elsewhere it reads only where that is asked for
@@ -339,7 +340,8 @@ def plan_for(loaded: Loaded, full: ModelOnCache[FullCache], wanted: SpeculationC
     copies = tuple(kind for kind in able if kind in loaded.copies
                    or target.quantized_bytes(kind) + reads * room_to_read + _HEADROOM <= free)
     return plan(wanted, Situation(context_tokens, draft is not None, on_gpu, full.cache.streams, copies,
-                                  runs_on_graphs(loaded), room_to_read, budget, target.config.whole_layers > 0))
+                                  runs_on_graphs(loaded), room_to_read, budget, target.config.whole_layers > 0,
+                                  loaded.words is None))
 
 
 class Parts:
@@ -389,6 +391,8 @@ class Parts:
             made.draft, made.cross_model = on, on.cache
         else:
             made.draft = on_streaming(self.small(), plan.sinks, plan.window)
+            if self.loaded.words is not None:
+                made.draft = ModelAcross(made.draft, self.loaded.words, self.loaded.target.config.vocab_size)
 
     def lowest(self, made: PipelineParts) -> Drafter:
         """Return the tier that guesses first."""

@@ -65,6 +65,7 @@ class Situation:
     room_to_read: bool = True
     budget: int = 0
     retrieves: bool = True
+    alike: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +170,8 @@ def plan(wanted: SpeculationConfig, at: Situation) -> Plan:
     why = [_who_drafts(wanted, at, tiers, lookup)]
     if tiers.speculates:
         why += [_weights_why(wanted, tiers, copied), _draft_model_why(tiers, reads, cross)]
+    if tiers.draft_model and not at.alike:
+        why.append("it proposes what is one token in its vocabulary and in the model's")
     if direct:
         why.append("words that stood in the text before are copied instead where that promises more")
     return Plan(
@@ -197,6 +200,8 @@ def _reads(wanted: SpeculationConfig, at: Situation, tiers: Tiers) -> bool:
     """Return whether the draft model shall read the whole context. Where the cache comes through a link, drafting is a
     small part of the time and its memory better spent; a CPU reads a long document noticeably longer for it."""
     usual = tiers.intermediate and at.on_gpu and not at.offloaded
+    if not at.alike:  # what the target attends lies elsewhere in the draft model's tokens
+        return False
     return wanted.draft_cache == "cross" or (wanted.draft_cache == "auto" and usual)
 
 

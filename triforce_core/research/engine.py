@@ -12,6 +12,7 @@ from ..engine.prefill import on_streaming
 from ..errors import ConfigError
 from ..kv_cache.full import FullCache
 from ..model import Llama
+from ..speculation.across_vocabularies import ModelAcross
 from ..speculation.drafter import Drafter
 from ..speculation.hierarchical import HierarchicalDrafter
 from ..speculation.model_drafter import ModelDrafter, ModelOnCache
@@ -99,6 +100,9 @@ class ResearchParts(Parts):
 
     def lowest(self, made: PipelineParts) -> Drafter:
         compared = self.compared
+        if isinstance(made.draft, ModelAcross) and (compared.trees.tier == "draft" or self.plan.lookup):
+            raise ConfigError("The draft model has another vocabulary than the model",
+                              remedy="Compare trees and n-grams with a draft model of the same family.")
         if compared.trees.tier == "draft" and made.draft is not None:
             return self._grow_trees(made.draft, tier="draft")
         if self.plan.lookup:

@@ -97,7 +97,7 @@ class ModelOnCache(Generic[CacheT]):
         """Read what another drafter wrote, before it is more than a pass stages without larger buffers. All of
         ``context`` must be settled."""
         pending = context[self.length : -1]
-        if len(pending) > _BEHIND:
+        if len(pending) > BEHIND:
             self.feed(pending, 0)
             self.commit()
 
@@ -126,7 +126,7 @@ class ModelOnCache(Generic[CacheT]):
 
 
 QUOTE = "quote"  # origin of tokens that the document forces: no model was asked
-_BEHIND = 32  # tokens of settled context that a cache may lack
+BEHIND = 32  # tokens of settled context that a cache may lack
 MAX_GUIDED = 32  # of them in one draft; a verification is not free per token
 
 

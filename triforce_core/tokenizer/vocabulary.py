@@ -18,7 +18,7 @@ from ..errors import ModelNotFoundError, UnsupportedModelError
 from .chat_template import ChatTemplate
 
 UNKNOWN = "\ufffd".encode()
-_BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>\Z")
+BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>\Z")
 
 
 class Vocabulary(ABC):
@@ -214,7 +214,7 @@ def _template_in(folder: Path) -> str | None:
 
 
 def _metaspace_bytes(piece: str) -> bytes:
-    byte = _BYTE_PIECE.match(piece)
+    byte = BYTE_PIECE.match(piece)
     return bytes([int(byte[1], 16)]) if byte else piece.replace("▁", " ").encode()
 
 
