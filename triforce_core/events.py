@@ -106,13 +106,56 @@ class ModelInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class DraftPromise:
+    """Hold what a draft model was measured to bring here. accepted: of the tokens of a fixed text, the share at which
+    both models find the same one the likeliest. plain, step: milliseconds of a pass of the target's and of its own.
+    gain: times the tokens per second of plain decoding that drafts of the best length bring then. measured: when."""
+
+    accepted: float
+    plain: float
+    step: float
+    gain: float
+    measured: str = ""
+
+    @property
+    def pays(self) -> bool:
+        return self.gain > 1.0
+
+    @property
+    def words(self) -> str:
+        """Return it in a line fit to show."""
+        times = f"{self.gain:.2f} times as fast as plain decoding" if self.pays else "does not pay, and is left out"
+        return (f"tried here {self.measured}: in a fixed text {self.accepted:.0%} of its tokens are the model's, "
+                f"and its passes take {self.step:.1f} ms, the model's {self.plain:.1f} ms; {times}")
+
+
+@dataclass(frozen=True, slots=True)
 class DraftChoice:
-    """Another checkpoint beside a target. why_not: why it cannot or should not draft for it; "" if it may."""
+    """Another checkpoint beside a target. why_not: why it cannot or should not draft for it; "" if it may. foreign: it
+    has another vocabulary. cost: of its pass in passes of the target, estimated from what each reads of its weights; 0:
+    not known. promise: None where that was not measured here."""
 
     name: str
     model: str  # what ``draft_model`` takes
     parameters: int
     why_not: str = ""
+    foreign: bool = False
+    cost: float = 0.0
+    promise: DraftPromise | None = None
+
+    @property
+    def recommended(self) -> bool:
+        """Return whether it is worth a try: where nothing was measured, a model of the same family is."""
+        return not self.why_not and (self.promise.pays if self.promise else not self.foreign)
+
+    @property
+    def words(self) -> str:
+        """Return what it promises, or why it shall not draft."""
+        if self.why_not or self.promise:
+            return self.why_not or self.promise.words  # type: ignore[union-attr]
+        family = "another vocabulary; " if self.foreign else ""
+        return (f"{family}not tried here: estimated from sizes, its passes take {self.cost:.0%} of the model's, so "
+                "that more than that share of its tokens must be right to pay")
 
 
 @dataclass(frozen=True, slots=True)

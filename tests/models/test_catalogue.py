@@ -21,8 +21,11 @@ from tests import forked
 from tests.gguf_files import write_gguf
 from triforce_core.config import EngineConfig
 from triforce_core.device.memory_plan import size
+from triforce_core.device.shard import ALONE
+from triforce_core.engine.loading import choose, fingerprint
+from triforce_core.engine.tune import open_profile, subject
 from triforce_core.errors import ConfigError, ModelNotFoundError
-from triforce_core.events import CuratedModel, Fit, ModelFound
+from triforce_core.events import CuratedModel, DraftPromise, Fit, ModelFound
 from triforce_core.models import hub as hub_module
 from triforce_core.models import survey
 from triforce_core.models.command import _words
@@ -123,11 +126,26 @@ def test_drafts_are_paired_with_reasons(shelf: Path) -> None:
     models = found(shelf)
     why = {choice.name: choice.why_not for choice in models["large"].drafts}
     assert why["small"] == "" and models["large"].draft == str(shelf / "family" / "small")
-    assert why["stranger"].startswith("another vocabulary: ")
-    assert why["builtin"].startswith("another vocabulary: ") and "cut" not in why
+    assert "cut" not in why and "builtin" not in why, "that is a target"
+    stranger = next(choice for choice in models["large"].drafts if choice.name == "stranger")
+    assert stranger.foreign and not stranger.why_not and not stranger.recommended, "unless it was tried"
+    assert "another vocabulary" in stranger.words and 0 < stranger.cost < 1
     back = {choice.name: choice.why_not for choice in models["small"].drafts}
     assert back["large"].startswith("not small enough")
     assert models["stranger"].draft == "none" and models["stranger"].info.draft_name == "none"
+
+
+def test_what_was_tried_decides_which_draft_is_recommended(shelf: Path, tmp_path: Path) -> None:
+    large, small, stranger = (str(shelf / name) for name in ("family/large", "family/small", "stranger"))
+    for draft, gain in ((small, 0.8), (stranger, 1.3)):
+        config = EngineConfig(large, draft, mode="cpu", kv="same", measurements=tmp_path)
+        chosen = choose(config)
+        whose = subject(chosen.device, chosen.info.dtype, chosen.fingerprint, fingerprint(chosen.draft_folder), ALONE)
+        open_profile(tmp_path, whose).keep_promise(DraftPromise(0.5, 10.0, 4.0, gain))
+    model = found(shelf, measurements=tmp_path)["large"]
+    assert [choice.name for choice in model.drafts if choice.recommended] == ["stranger"] and model.draft == stranger
+    assert model.info is not None and model.info.draft_name == "stranger"
+    assert "1.30 times as fast" in "\n".join(_words(model))
 
 
 def test_what_does_not_fit_says_what_would(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ LAWS = {"T1": PARAMS[0], "T0.7": SamplingParams(temperature=0.7), "T0.6 top-p 0.
 
 
 class Toy:
-    """A tokenizer of a few pieces; the longest that fits comes first, so a letter more may change what is before it."""
+    """A tokenizer of a few pieces; the longest that fits comes first."""
 
     def __init__(self, *pieces: str, bos: int | None = None) -> None:
         self.pieces, self.bos_token_id = pieces, bos
@@ -116,7 +116,7 @@ def test_below_a_middle_tier_too(law, rejection):
 @pytest.mark.parametrize(("law", "length"), [("T0.7", 3), ("T1.3 top-k 2", 4),
                                              pytest.param("T1", 4, marks=pytest.mark.exhaustive)])
 def test_rounds_in_a_row_are_lossless(law, length):
-    """With what is settled between them spelled anew."""
+    """The draft model follows what was settled between them."""
     target, params = TableModel(4, 1), LAWS[law]
 
     def answer(chance) -> tuple[int, ...]:
@@ -160,7 +160,7 @@ def test_the_enumeration_sees_a_law_that_was_not_restricted():
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
 @pytest.mark.parametrize("seed", range(4))
 def test_words_are_plain_decodings_and_the_cache_holds_them(temperature, seed):
-    target, words = TableModel(4, 1), Translation(TARGET, DRAFT)
+    target = TableModel(4, 1)
 
     def answer(made, gamma, settled=lambda context: None):
         sampler, context = Sampler(SamplingParams(temperature=temperature, seed=seed), verifier="coupled"), list(START)
@@ -171,27 +171,38 @@ def test_words_are_plain_decodings_and_the_cache_holds_them(temperature, seed):
         return context[:160]
 
     model = across()
-    accepted = []
 
     def settled(context) -> None:
         assert ("<s>" + TARGET.text(context)).startswith(DRAFT.text(model.cache.tokens))
-        spelled = [DRAFT.bos_token_id, *words.spelled(context)]
-        accepted.append(model.cache.tokens == spelled[: model.cache.length])
+        assert model.cache.num_committed == model.cache.length, "buffers do not grow with the answer"
 
     assert answer(ModelDrafter(model), 3, settled) == answer(NoDrafter(), 0)
-    assert all(accepted), "as its own tokenizer spells it"
-    assert model.cache.num_committed > 100, "buffers do not grow with the answer"
+    assert model.cache.num_committed > 100
 
 
 def test_a_long_context_is_read_by_its_beginning_and_its_end():
     model = across([2, 1] * 40, window=8)
-    assert DRAFT.text(model.cache.tokens) == "<s> ab ab ab"
+    assert DRAFT.text(model.cache.tokens) == "<s>  ab ab a", "in its own tokens as many"
 
 
 def test_special_tokens_are_those_of_the_same_name_and_others_are_left_out():
     target, draft = Toy("a", "<end>", "<mine>", "b"), Toy("<end>", "ab", "a", "b")
     words = Translation(target, draft)
     assert sorted(words.shared) == [(0, 1), (2, 0), (3, 3)]
-    assert words.spelled([0, 3, 1, 0, 2, 3]) == [1, 0, 2, 3]
-    assert words.drafted([0, 3, 2]) == [2, 3]
+    assert words.spelled([0, 3, 1, 0, 2, 3]) == [2, 3, 0, 2, 3]
     assert words.opening == []
+
+
+def test_behind_a_special_token_that_it_does_not_know_it_goes_on_as_before():
+    words = Translation(Toy("a", "b", " a", "<x>"), DRAFT)
+    model = ModelAcross(ModelOnCache(Reading(TableModel(5, 3)), Recorder()), words, 4)
+    model.start([0, 1, 0], 2, 8)
+    before = model.logits([0, 1, 0], ())
+    for more in ([3], [3, 3]):
+        assert torch.equal(model.logits([0, 1, 0, *more], ()), before)
+    model.agree([0, 1, 0, 3])
+    model.commit()
+    model.keep_up([0, 1, 0, 3])
+    assert torch.equal(model.logits([0, 1, 0, 3], ()), before)
+    assert not torch.equal(model.logits([0, 1, 0, 3, 1], ()), before)
+    assert before.argmax() in (0, 1) and before[0, [2, 3]].softmax(0).tolist() == [0.5, 0.5]

@@ -75,7 +75,10 @@ def test_within_a_few_percent_of_the_best_fixed_lengths(a, b):
                                                       (60.0, 2, False)])
 def test_whether_drafts_can_pay_at_all(step, gamma1, pays):
     """A step writes a token, and where a small model is below up to gamma1 more."""
-    assert can_pay(Costs(20.0, FLAT, step, 1.0), Candidates(LENGTHS, True), gamma1 + 1) is pays
+    costs, lengths = Costs(20.0, FLAT, step, 1.0), Candidates(LENGTHS, True)
+    assert can_pay(costs, lengths, gamma1 + 1) is pays
+    assert can_pay(costs, lengths, gamma1 + 1, 0.97) >= pays, "no more than to be as quick, where that is known"
+    assert not can_pay(costs, lengths, 1, 0.05)
 
 
 @pytest.mark.parametrize("a", [0.0, 0.1, 0.3])

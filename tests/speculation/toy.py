@@ -48,7 +48,7 @@ class Settling:
     room = 64
 
     def __init__(self, model: TableModel) -> None:
-        self.model, self.skipped = model, 0
+        self.model, self.skipped, self.rests = model, 0, False
         self.cache = self
         self.num_committed = 0
         self._context: list[int] = []

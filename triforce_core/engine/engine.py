@@ -33,10 +33,11 @@ from ..prompt.builder import PromptBuilder
 from ..prompt.quotations import Quoting
 from ..speculation.cost_profile import Profile
 from ..speculation.model_drafter import ModelOnCache
+from . import promise
 from .loading import Loaded, choose, fingerprint, full_cache, load
 from .pipeline import Parts
 from .plan import prefill_chunk
-from .prefill import Cancellation, LeftConversations, Reading, prefill, prepare
+from .prefill import Cancellation, LeftConversations, Reading, prefill, prepare, share_done
 from .saved_readings import SavedReading
 from .session import AnswerEvent, Question, Session
 from .tune import ROOM, open_profile, subject, tune, usual_lengths
@@ -115,6 +116,10 @@ class Engine:
         yield from self._within_memory("measuring", tune(
             loaded, self._profile, contexts or usual_lengths(loaded, longest), chunk, self._cancelled,
             lambda tokens: loaded.planner.plan(tokens, self._held, together=True)))
+        if loaded.draft is not None and self._shard.world == 1 and not self._cancelled():
+            started = perf_counter()
+            for share in promise.measure(loaded, self._profile, self._cancelled):
+                yield share_done("tune", share, 100, started)
         yield self._info
 
     def _open_profile(self) -> Profile:

@@ -130,7 +130,7 @@ def fingerprint(folder: Path | None) -> str:
     return fingerprint_files(weight_files(folder)) if folder is not None else ""
 
 
-def _set_threads(config: EngineConfig, device: torch.device, share: int) -> None:
+def set_threads(config: EngineConfig, device: torch.device, share: int) -> None:
     """share: of the machine's cores, this rank's. Raises ConfigError."""
     limit = thread_limit()
     if config.threads != "auto" and config.threads > limit:
@@ -149,7 +149,7 @@ def choose(config: EngineConfig, shard: Shard = ALONE, *, together: bool = True)
     machine = read_capability()
     device, why_there = place(config, shard)
     dtype, why_dtype = number_type(config, device, machine)
-    _set_threads(config, device, max(1, choose_threads(machine) // shard.world))
+    set_threads(config, device, max(1, choose_threads(machine) // shard.world))
     builtin, wanted = config.model == BUILTIN, config.draft_model
     folder, draft_folder = model_folder(config.model, "target", config), None
     tokenizer = Tokenizer(BUILTIN_FOLDER if builtin else folder, config.thinking)
@@ -316,6 +316,11 @@ def rounded(weights: Weights, rounding: str, dtype: torch.dtype, device: torch.d
 def _int8_bytes(weights: Weights) -> int:
     """Return the bytes of a weight: torch's kernels keep the wide form beside it."""
     return 1 if weights.in_panels else weights.dtype_bytes + weights.keeps_int8
+
+
+def pass_bytes(folder: Path, dtype: torch.dtype, device: torch.device) -> int:
+    """Return the bytes of a checkpoint's weights that a pass will read. Raises ModelError kinds."""
+    return _weights(folder, dtype, device, ALONE).read_by_pass()
 
 
 def _weights(folder: Path, dtype: torch.dtype, device: torch.device, shard: Shard, rounding: str = "same") -> Weights:

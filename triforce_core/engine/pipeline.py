@@ -171,8 +171,10 @@ class Pipeline:
         self._marks = marks
         if parts.cross_model is not None and not marks:
             parts.cross_model.truncate(0)  # what the last answer's rounds chose
-        if parts.draft is not None and parts.cross_model is None:
-            parts.draft.start(context, plan.sinks, plan.window)
+        if parts.draft is not None:
+            parts.draft.rests = False
+            if parts.cross_model is None:
+                parts.draft.start(context, plan.sinks, plan.window)
         self._choose()
         self._clock.clear()  # no round's time
 
@@ -180,6 +182,8 @@ class Pipeline:
         """Begin where only copies are drafted: nothing is chosen for models, and no pass is observed."""
         self._marks, self._ahead = False, None
         self._side_stream.join()
+        if self.parts.draft is not None:
+            self.parts.draft.rests = True
         self.parts.agree(context)
 
     def forget(self) -> None:

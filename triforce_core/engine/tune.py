@@ -27,7 +27,8 @@ from ..speculation.draft_length_selector import DraftLengthSelector
 from ..speculation.model_drafter import ModelOnCache
 from .loading import Loaded, full_cache
 from .memory import cpu_kernels
-from .pipeline import MASS_ROWS, AttentionMass, DocumentParts, Parts, plan_for
+from .pipeline import MASS_ROWS, AttentionMass, DocumentParts, Parts, Pipeline, plan_for
+from .plan import Plan
 from .prefill import prefill, prepare, share_done
 from .warm_up import preparations
 
@@ -101,24 +102,31 @@ def _measure(loaded: Loaded, profile: Profile, plan: MemoryPlan, chunk: int,
         return
     _fill(full, context, chunk, cancelled)
     yield 0.2
+    sampler = Sampler(SamplingParams())
+    pipeline = started(loaded, full, chosen, context, chunk, sampler, cancelled)
+    yield 0.6
+    if not cancelled():
+        DraftLengthSelector(pipeline, full, loaded.shard, profile).measure(
+            context, AttentionMass(chosen.chunk_size, MASS_ROWS), sampler, cancelled)
+    yield 1.0
+
+
+def started(loaded: Loaded, full: ModelOnCache[FullCache], chosen: Plan, context: list[int], chunk: int,
+            sampler: Sampler, cancelled: Callable[[], bool] = lambda: False) -> Pipeline:
+    """Return what drafts behind a context of which ``full`` has read all but the last token. chosen: the plan. chunk:
+    tokens of a pass that reads."""
     parts = DocumentParts(loaded, context, len(context) - 1)
     if chosen.draft_cache == "cross" and not cancelled():
         for _ in parts.read_small().read(context, chunk, cancelled):
             pass
-    if cancelled():
-        return
     pipeline = Parts.build(loaded, full, chosen, parts)
     pipeline.reset()
     pipeline.start(context)
-    sampler = Sampler(SamplingParams())
-    if loaded.target.graphs is not None:
+    if loaded.target.graphs is not None and not cancelled():
         loaded.target.prepare(full.cache, 1)
         for step in preparations(pipeline, context, [sampler]):
             step()
-    yield 0.6
-    DraftLengthSelector(pipeline, full, loaded.shard, profile).measure(
-        context, AttentionMass(chosen.chunk_size, MASS_ROWS), sampler, cancelled)
-    yield 1.0
+    return pipeline
 
 
 def _fill(full: ModelOnCache[FullCache], context: Sequence[int], chunk: int, cancelled: Callable[[], bool]) -> None:

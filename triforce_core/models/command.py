@@ -23,7 +23,8 @@ example:
 REPO is OWNER/NAME, or a name of the list; OWNER/NAME:Q4_K_M (or a file's name) for one of a repo's GGUF files, which
 --offer lists, marking the one that --fetch takes where nothing is said. --draft-model REPO beside --fetch fetches its
 draft model too.
---json prints one object for each model; drafts [{name, model, parameters, why_not}] says which others may draft for it.
+--json prints one object for each model; drafts [{name, model, parameters, why_not, foreign, cost, promise}] says which
+others may draft for it. What a pair brings here is measured by: python -m triforce_core tune --model M --draft-model D
 """
 
 
@@ -118,7 +119,9 @@ def _words(event: ModelFound | CuratedModel | ModelOffer) -> Iterator[str]:
             yield f"  {event.longest:,} tokens of context would fit"
     yield from _ways(event)
     for choice in event.drafts:
-        mark = f"may draft: --draft-model {choice.model}" if not choice.why_not else f"may not draft: {choice.why_not}"
+        mark = f"may not draft: {choice.why_not}"
+        if not choice.why_not:
+            mark = f"may draft: --draft-model {choice.model} ({choice.words})"
         yield f"  {choice.name} {mark}"
 
 

@@ -14,16 +14,21 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Literal
 
+import torch
+
 from ..assets import BUILTIN_FOLDER
 from ..config import BUILTIN, EngineConfig
+from ..device.capability import choose_threads, read_capability
 from ..device.shard import ALONE
-from ..engine.loading import choose, fitting
-from ..engine.memory import place
+from ..engine.loading import choose, fingerprint, fitting, pass_bytes, set_threads
+from ..engine.memory import number_type, place
+from ..engine.tune import open_profile, subject
 from ..errors import ConfigError, ModelError, NotEnoughMemoryError, TriForceError
-from ..events import CuratedModel, DraftChoice, Fit, ModelFound, ModelInfo
+from ..events import CuratedModel, DraftChoice, DraftPromise, Fit, ModelFound, ModelInfo
 from ..gguf import parts_of
 from ..model import ModelConfig, read_config, stored_form
 from ..model.checkpoint import gguf_files
@@ -196,7 +201,7 @@ class Survey:
 
     def check(self) -> Iterator[ModelFound | CuratedModel]:
         known = [_look(at) for at in places(self.config.model_folders)]
-        drafters = [*known, _look(builtin("draft"))]
+        drafters = [*known[1:], _look(builtin("draft"))]  # the first is the built-in target
         rate, trouble = 0.0, None
         try:
             device = place(self.config, ALONE)[0]
@@ -214,12 +219,13 @@ class Survey:
         found = ModelFound(own.name, own.model, own.source, own.nbytes, problem=one.problem)
         if one.shape is None:
             return found
-        choices = tuple(DraftChoice(other.place.name, other.place.model, other.shape.num_parameters,
-                                    _why_not(one, other))
-                        for other in drafters if other.place.folder != own.folder and other.shape is not None)
-        fitting = [choice for choice in choices if not choice.why_not]
-        # The built-in draft was trained for the built-in target; elsewhere the smallest costs least.
-        best = min(fitting, key=lambda choice: (choice.model != own.model, choice.parameters), default=None)
+        choices = tuple(self._choice(one, other) for other in drafters
+                        if other.place.folder != own.folder and other.shape is not None)
+        fitting = [choice for choice in choices if choice.recommended or choice.model == own.model]
+        # The built-in draft was trained for the built-in target; elsewhere what was tried counts, and where nothing was
+        # the smallest costs least.
+        best = min(fitting, default=None, key=lambda choice: (
+            choice.model != own.model, -(choice.promise.gain if choice.promise else 1.0), choice.parameters))
         draft = best.model if best else "none"
         found = replace(found, architecture=one.shape.architecture, parameters=one.shape.num_parameters,
                         max_context=one.shape.max_context, drafts=choices, draft=draft)
@@ -236,6 +242,35 @@ class Survey:
             return replace(found, problem=str(error), longest=self._longest(found))
         except TriForceError as error:
             return replace(found, problem=str(error))
+
+    def _choice(self, one: _Known, other: _Known) -> DraftChoice:
+        """Return what a model promises as draft of another."""
+        assert one.tokenizer and other.tokenizer and other.shape
+        place, foreign = other.place, not one.tokenizer.same_vocabulary(other.tokenizer)
+        choice = DraftChoice(place.name, place.model, other.shape.num_parameters, _why_not(one, other), foreign)
+        try:
+            device, dtype = self._products
+            reads = [pass_bytes(known.place.folder, dtype, device) for known in (one, other)]
+        except TriForceError:  # the plan will say what is wrong
+            return choice
+        return replace(choice, cost=reads[1] / reads[0], promise=None if choice.why_not else self._promise(one, other))
+
+    def _promise(self, one: _Known, other: _Known) -> DraftPromise | None:
+        """Return what was measured of the pair on this machine, in the form in which it would run now."""
+        if self.config.measurements is None:
+            return None
+        form = "" if self.config.weights == "same" else f"-{self.config.weights}"
+        device, dtype = self._products
+        whose = subject(device, str(dtype).removeprefix("torch."), _fingerprint(one.place.folder) + form,
+                        _fingerprint(other.place.folder), ALONE)
+        return open_profile(self.config.measurements, whose).promise
+
+    @cached_property
+    def _products(self) -> tuple[torch.device, torch.dtype]:
+        """Return where and in what numbers models would run now. Raises ConfigError."""
+        machine, device = read_capability(), place(self.config, ALONE)[0]
+        set_threads(self.config, device, choose_threads(machine))
+        return device, number_type(self.config, device, machine)[0]
 
     def _plan(self, found: ModelFound, context: int | str) -> ModelInfo:
         config = replace(self.config, model=found.model, draft_model=found.draft, max_context=context)  # type: ignore[arg-type]
@@ -255,6 +290,9 @@ class Survey:
         except NotEnoughMemoryError:
             return 0
         return info.plan.longest if info.plan else 0
+
+
+_fingerprint = lru_cache(maxsize=64)(fingerprint)
 
 
 def best_of(fits: Sequence[Fit]) -> Fit | None:
@@ -277,12 +315,7 @@ def _look(at: Place) -> _Known:
 
 def _why_not(target: _Known, draft: _Known) -> str:
     """Say why one model shall not draft for another; "" if it may."""
-    assert target.shape and target.tokenizer and draft.shape and draft.tokenizer
-    mine, its = target.tokenizer, draft.tokenizer
-    if mine.vocab_size != its.vocab_size:
-        return f"another vocabulary: {its.vocab_size:,} pieces, not {mine.vocab_size:,}"
-    if not mine.same_vocabulary(its):
-        return f"another vocabulary: as many pieces ({its.vocab_size:,}), but not the same ones"
+    assert target.shape and draft.shape
     if draft.shape.num_parameters * _SMALLER > target.shape.num_parameters:
         sizes = millions(draft.shape.num_parameters), millions(target.shape.num_parameters)
         return f"not small enough: {sizes[0]} weights for {sizes[1]}"

@@ -16,6 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from ..events import DraftPromise
 from .draft_length import Costs
 
 _VERSION = 1  # raise it when older measurements mean something else
@@ -46,6 +47,7 @@ class Profile:
         # place: where keys and values lie; tiers: which ones, with what they attend.
         self._full: dict[str, dict[int, Costs]] = {}  # by place and tokens of context; without a step
         self._steps: dict[str, dict[int, float]] = {}  # by tiers and gamma1
+        self.promise: DraftPromise | None = None  # of the draft model, where there is one
         self.measured = ""  # when last, "2026-11-21 06:40"; empty: never
         self.trouble = ""  # why nothing is known: what was kept could not be used, or nothing could be measured
 
@@ -54,12 +56,14 @@ class Profile:
         return tuple(sorted({tokens for known in self._full.values() for tokens in known}))
 
     def in_words(self) -> str:
-        """Return when and at which lengths of context was measured, in a line fit to show."""
+        """Return what the draft model promised, and when and at which lengths of context was measured, in a line fit to
+        show."""
+        tried = f"the draft model was {self.promise.words}; " if self.promise is not None else ""
         if not self.measured:
-            return f"{self.trouble}; {_NEVER}" if self.trouble else _NEVER
+            return tried + (f"{self.trouble}; {_NEVER}" if self.trouble else _NEVER)
         tokens = [f"{length:,}" for length in self.lengths()]
         listed = " and ".join(filter(None, [", ".join(tokens[:-1]), tokens[-1]]))
-        return f"measured {self.measured} at {listed} tokens"
+        return f"{tried}measured {self.measured} at {listed} tokens"
 
     def forget(self) -> None:
         """Forget all of it, the file too."""
@@ -83,7 +87,12 @@ class Profile:
         plain, *verify = _undisturbed([costs.plain, *times])
         known[context] = Costs(plain, tuple(zip(rows, verify, strict=True)), 0.0, costs.choose)
         self._steps.setdefault(tiers, {})[gamma1] = costs.step
-        self.measured = datetime.now(UTC).astimezone().strftime("%Y-%m-%d %H:%M")
+        self.measured = _now()
+
+    def keep_promise(self, promise: DraftPromise) -> None:
+        """Keep what the draft model promises, as of now."""
+        self.promise = replace(promise, measured=_now())
+        self.write()
 
     def write(self) -> None:
         """Write it whole or not at all. Where it cannot be written (a full disk), it is measured again next time."""
@@ -92,7 +101,7 @@ class Profile:
         full = {place: {tokens: asdict(one) for tokens, one in sorted(known.items())}
                 for place, known in self._full.items()}
         content = {"version": _VERSION, **asdict(self._subject), "measured": self.measured, "full": full,
-                   "steps": self._steps}
+                   "steps": self._steps, "promise": None if self.promise is None else asdict(self.promise)}
         partial = self._path.with_name(f"{self._path.name}.{os.getpid()}.partial")
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -123,10 +132,23 @@ class Profile:
                         for place, known in found["full"].items()}
                 self._steps = {tiers: {int(gamma1): _time(time) for gamma1, time in known.items()}
                                for tiers, known in found["steps"].items()}
+                self.promise = _promise(found.get("promise"))
                 self._full, self.measured = full, str(found["measured"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError, AssertionError):
             self._clear()
             self.trouble = "what was measured before cannot be read"
+
+
+def _now() -> str:
+    return datetime.now(UTC).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def _promise(found: Mapping[str, Any] | None) -> DraftPromise | None:
+    """Raise as ``_costs`` does."""
+    if found is None:
+        return None
+    accepted, gain = (_time(found[name], 0.0) for name in ("accepted", "gain"))
+    return DraftPromise(min(1.0, accepted), _time(found["plain"]), _time(found["step"]), gain, str(found["measured"]))
 
 
 def _undisturbed(times: Sequence[float]) -> list[float]:

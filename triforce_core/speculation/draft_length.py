@@ -129,13 +129,20 @@ class Mean:
         self.total, self.weight = kept * self.total, kept * self.weight
 
 
-def can_pay(costs: Costs, candidates: Candidates, per_step: float) -> bool:
-    """Return whether drafts of some length bring clearly more than plain decoding if next to all tokens are right.
+def best_gain(costs: Costs, lengths: Sequence[int], per_step: float, right: float) -> float:
+    """Return times plain decoding's tokens per second, with drafts of the best length. per_step: tokens that a step
+    writes at most. right: the share of tokens that is accepted."""
+    return max(sum(right**i for i in range(length + 1)) * costs.plain
+               / (ceil(length / per_step) * costs.step + costs.verifying(length + 1) + costs.choose)
+               for length in lengths)
 
-    per_step: tokens that a step writes at most. Where not, no try is made: each takes several tokens' time."""
-    return any(sum(_CERTAIN**i for i in range(length + 1)) * costs.plain
-               > _SURE * (ceil(length / per_step) * costs.step + costs.verifying(length + 1) + costs.choose)
-               for length in candidates.gamma2s)
+
+def can_pay(costs: Costs, candidates: Candidates, per_step: float, right: float | None = None) -> bool:
+    """Return whether drafts of some length bring more than plain decoding; clearly more, if next to all tokens are
+    right, where it is not known which share is (right: None). Where not, no try is made: each takes several tokens'
+    time."""
+    least = _SURE if right is None else 1.0
+    return best_gain(costs, candidates.gamma2s, per_step, _CERTAIN if right is None else right) > least
 
 
 class Controller:

@@ -31,6 +31,8 @@ _PATIENCE = 2.0  # seconds after which nothing is repeated
 _SHORT = 200.0  # milliseconds of a pass that may be repeated without need
 _STEPS = 4  # tokens drafted to time the drafter's steps
 _NEVER = "no model drafts: even if nearly every token were right, drafting would take longer here than plain decoding"
+_SELDOM = ("no model drafts: {right:.0%} of the small model's tokens were right where both were tried, and with so "
+           "many drafting would take longer here than plain decoding")
 
 
 def expected_prior(middle_cache: str, gamma1: int, temperature: float, *, quotes: bool = False,
@@ -62,6 +64,7 @@ class DraftLengthSelector:
         self._known: dict[tuple[float, bool], Controller] = {}
         self._controller: Controller | None = None
         self.rests = False  # the models draft nothing in this answer, as they are never quick enough here
+        self._why = ""
 
     def measure(self, context: Sequence[int], observer: AttentionObserver | None, sampler: Sampler,
                 cancelled: Callable[[], bool]) -> None:
@@ -103,13 +106,18 @@ class DraftLengthSelector:
         if costs is None:
             return
         plan = self._pipeline.plan
-        # Held to the document most tokens are its own, and drafts are worth more. A small model's passes are cheap, and
-        # it would have to read on meanwhile. Several ranks may have measured differently.
-        alone = plan.has_intermediate and not plan.draft_model and self._shard.world == 1
+        promise = self._profile.promise if self._profile is not None and not plan.has_intermediate else None
+        right = promise.accepted if promise is not None and plan.draft_model else None
+        # Held to the document most tokens are its own, and drafts are worth more. Several ranks may have measured
+        # differently. What runs without the host follows along by itself.
+        models = plan.has_intermediate or plan.draft_model
+        follows = plan.draft_model and self._pipeline.tiers.runs_on_graphs
+        alone = models and self._shard.world == 1 and not follows
         gamma1 = plan.lengths.gamma1
         self.rests = (alone and self._candidates.may_rest and sampler.masks is None
-                      and not can_pay(costs, self._candidates, gamma1 + 1))
+                      and not can_pay(costs, self._candidates, gamma1 + 1 if plan.has_intermediate else 1, right))
         if self.rests:
+            self._why = _NEVER if right is None else _SELDOM.format(right=right)
             return
         temperature = sampler.params.temperature
         confident = self._pipeline.tiers.gives_confidence and len(self._candidates.gamma2s) > 1
@@ -170,7 +178,7 @@ class DraftLengthSelector:
     def why(self) -> str:
         """Return why the last answer's drafts are as long as they are; empty where that was given."""
         if self.rests:
-            return _NEVER
+            return self._why
         return self._controller.why() if self._controller is not None else ""
 
 

@@ -35,6 +35,7 @@ class ModelOnCache(Generic[CacheT]):
     def __init__(self, model: Llama, cache: CacheT, device: torch.device | str = "cpu") -> None:
         self.model, self.cache, self.device = model, cache, torch.device(device)
         self.skipped = 0
+        self.rests = False  # it drafts nothing in this answer, and does not read along
         self.observer: AttentionObserver | None = None
         self.staged: list[int] = []  # tokens
 
@@ -97,7 +98,7 @@ class ModelOnCache(Generic[CacheT]):
         """Read what another drafter wrote, before it is more than a pass stages without larger buffers. All of
         ``context`` must be settled."""
         pending = context[self.length : -1]
-        if len(pending) > BEHIND:
+        if len(pending) > _BEHIND:
             self.feed(pending, 0)
             self.commit()
 
@@ -126,7 +127,7 @@ class ModelOnCache(Generic[CacheT]):
 
 
 QUOTE = "quote"  # origin of tokens that the document forces: no model was asked
-BEHIND = 32  # tokens of settled context that a cache may lack
+_BEHIND = 32  # tokens of settled context that a cache may lack
 MAX_GUIDED = 32  # of them in one draft; a verification is not free per token
 
 
@@ -203,6 +204,8 @@ class ModelDrafter(SteppingDrafter):
         return Draft([token], [token_probs], [self.tier], confidence=sure)
 
     def settle(self, context: Sequence[int], *, committed: bool) -> None:
+        if self.model.rests:
+            return
         self.model.agree(context)
         if committed:
             self.model.commit()

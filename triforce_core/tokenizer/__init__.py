@@ -141,17 +141,12 @@ class Tokenizer:
     def _bytes(self) -> dict[int, bytes]:
         return {}
 
-    @property
-    def hidden(self) -> frozenset[int]:
-        """Return the tokens that have no text."""
-        return self._vocabulary.hidden
-
     def strings(self) -> dict[tuple[bytes, bool], int]:
         """Return the token of every (text, False), and of every (name, True) of a token without text. Of several with
         one text, the one that texts are encoded to."""
         found: dict[tuple[bytes, bool], int] = {}
         for token in range(self.vocab_size):
-            piece, special = self._vocabulary.piece(token), token in self.hidden
+            piece, special = self._vocabulary.piece(token), token in self._vocabulary.hidden
             text = piece.encode("utf-8", "surrogatepass") if special else self.token_bytes(token)
             if text and text != UNKNOWN and ((text, special) not in found or not BYTE_PIECE.match(piece)):
                 found[text, special] = token

@@ -3,7 +3,6 @@ the other wrote."""
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Sequence
 
 from . import Tokenizer
@@ -20,43 +19,25 @@ class Translation:
         self._target, self._draft = target, draft
         mine, its = target.strings(), draft.strings()
         self.shared = [(token, mine[string]) for string, token in its.items() if string in mine]
-        self._own = {theirs: token for token, theirs in self.shared}
+        self._own = {theirs: [token] for token, theirs in self.shared}
         self._bytes = {string: token for (string, special), token in its.items() if len(string) == 1 and not special}
         self.opening = [] if draft.bos_token_id is None else [draft.bos_token_id]
 
     def spelled(self, token_ids: Sequence[int]) -> list[int]:
-        """Return what the draft's own tokenizer makes of their text. Special tokens that it does not know are left out.
-        A character that is not finished yet comes in single bytes, where it has pieces for those."""
-        ids: list[int] = []
-        text = b""
-        for token in token_ids:
-            if token in self._target.hidden:
-                ids += self._encoded(text)
-                ids += [self._own[token]] if token in self._own else []
-                text = b""
-            else:
-                text += self._target.token_bytes(token)
-        return ids + self._encoded(text)
+        """Return these as the draft reads them: what it has too as it is, the text of all others as its own tokenizer
+        encodes it. Special tokens that it does not know are left out.
 
-    def drafted(self, token_ids: Sequence[int]) -> list[int]:
-        """Return these as the draft writes them, token by token: its own tokens as they are."""
-        return [one for token in token_ids
-                for one in ([self._own[token]] if token in self._own else self.spelled([token]))]
+        Token by token: that a later token changes how an earlier one is spelled cannot happen, and a draft that sees
+        where the target parts words guesses as well as over text that is encoded as a whole (docs/measurements.md)."""
+        return [own for token in token_ids for own in self._spelled(token)]
 
-    def parts_before(self, token_ids: Sequence[int], at: int) -> bool:
-        """Return whether the draft's tokenizer parts what stands before ``at`` from what follows, whatever that is: a
-        word begins there, or something special stands there."""
-        before, after = token_ids[at - 1], token_ids[at]
-        if not self._target.hidden.isdisjoint((before, after)):
-            return True
-        return (self._target.token_bytes(after)[:1].isspace()
-                and not self._target.token_bytes(before)[-1:].isspace())
-
-    def _encoded(self, text: bytes) -> list[int]:
-        if not text:
-            return []
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        whole = decoder.decode(text)
-        unfinished = decoder.getstate()[0]
-        ids = self._draft.encode(whole) if whole else []
-        return ids + [self._bytes[one] for byte in unfinished if (one := bytes([byte])) in self._bytes]
+    def _spelled(self, token: int) -> list[int]:
+        known = self._own.get(token)
+        if known is None:
+            data = self._target.token_bytes(token)
+            try:
+                known = self._draft.encode(data.decode()) if data else []
+            except UnicodeDecodeError:  # a part of a character
+                known = [self._bytes[one] for byte in data if (one := bytes([byte])) in self._bytes]
+            self._own[token] = known
+        return known

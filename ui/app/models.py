@@ -39,8 +39,9 @@ BUSY = "{what} has to wait: {doing}. Press the button again when that is done, o
 LARGER = ("{repo} is larger on the hub than you agreed to, so the download was stopped. Look it up above to see its "
           "size and licence as they are now.")
 
-LOOK, OFFER, FETCH = (f"triforce_core.models.{name}" for name in ("survey:Survey", "hub:Offer", "hub:Fetch"))
-DOING = {LOOK: "Looking for models", OFFER: "Asking the hub", FETCH: "Downloading"}
+LOOK, OFFER, FETCH, TRY = (f"triforce_core.{name}" for name in (
+    "models.survey:Survey", "models.hub:Offer", "models.hub:Fetch", "engine.promise:Measure"))
+DOING = {LOOK: "Looking for models", OFFER: "Asking the hub", FETCH: "Downloading", TRY: "Trying a draft model"}
 _FRESH = 30.0  # seconds: looking takes some, so that going to and fro does not start it again and again
 _MORE = 1.1  # times the size that a person agreed to: the hub has something else by now, and is asked about again
 
@@ -78,10 +79,10 @@ class Models:
     """Models on this machine and on the hub. Public attributes are read by the page at any time; ``version`` grows
     whenever one changes. One errand at a time.
 
-    errand: "" or the one that runs: LOOK, OFFER or FETCH. fetching: the repo. wanted: of the list, a person is asked
-    whether to download it. problem: why the last errand failed. refused: why the last wish is not done. served: what
-    servers of this machine have, None: nobody has looked yet. choosing: a person chooses a first chat model. on_here:
-    called with one that was downloaded to be used."""
+    errand: "" or the one that runs (LOOK, OFFER, FETCH, TRY). fetching: the repo. wanted: of the list, a person is
+    asked whether to download it. problem: why the last errand failed. refused: why the last wish is not done. served:
+    what servers of this machine have, None: nobody has looked yet. choosing: a person chooses a first chat model.
+    on_here: called with one that was downloaded to be used."""
 
     def __init__(self, kept: Path, config: Callable[[], EngineConfig],
                  send: Callable[..., EngineClient] = EngineClient) -> None:
@@ -166,6 +167,11 @@ class Models:
             return
         self._go(FETCH, replace(self._config(), model=repo, draft_model=draft, allow_download=True), repo)
 
+    def try_draft(self, model: str, draft: str) -> None:
+        """Load a pair beside the engine for a moment, and measure what the one brings as draft model of the other."""
+        self.refused = ""
+        self._go(TRY, replace(self._config(), model=model, draft_model=draft, server=""), draft)
+
     def cancel(self) -> None:
         with self._lock:
             running, self._running, self.errand = self._running, None, ""
@@ -220,7 +226,7 @@ class Models:
             elif errand == FETCH and not problem:
                 self.offer = self.wanted = None
         self._changed()
-        if errand == FETCH and not problem:
+        if errand in (FETCH, TRY) and not problem:
             self.look()
         elif problem:
             self._use = ""

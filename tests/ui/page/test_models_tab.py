@@ -26,7 +26,8 @@ from triforce_core import (
     ModelOffer,
 )
 from triforce_core.errors import ModelNotFoundError
-from ui.app.models import FETCH, LOOK, OFFER, Models, remembered
+from triforce_core.events import DraftPromise
+from ui.app.models import FETCH, LOOK, OFFER, TRY, Models, remembered
 from ui.app.services import Services
 from ui.app.tab_view import TabView
 from ui.page import models as models_view
@@ -166,6 +167,26 @@ def test_each_model_says_what_it_takes_and_what_drafts() -> None:
     assert [models_view.LOADED in models_view.entry(alone, loaded=loaded) for loaded in (False, True)] == [False, True]
     builtin = models_view.entry(BUILTIN, loaded=True)
     assert models_view.NOW in builtin and models_view.ABOUT_BUILTIN in builtin and 'data-draft="auto"' in builtin
+
+
+def test_a_pair_is_tried_before_it_is_loaded(models: Models, errands: Errands, services: Services) -> None:
+    """What it promises stands there; what does not pay, or is of another family, is no button of the first row."""
+    tried = DraftChoice("tried", "/m/tried", 9, foreign=True, promise=DraftPromise(0.61, 25.0, 4.0, 1.31, "2026-11-27"))
+    slow = DraftChoice("slow", "/m/slow", 9, promise=DraftPromise(0.2, 25.0, 20.0, 0.7, "2026-11-27"))
+    odd = DraftChoice("odd", "/m/odd", 9, foreign=True, cost=0.36)
+    found = replace(BIG, drafts=(tried, slow, odd))
+    first, rest = models_view.entry(found, loaded=False).split("<details")
+    assert "Load with tried" in first and "Load with slow" not in first and "Load with odd" not in first
+    for words in ("61% of its tokens", "4.0 ms, the model&#x27;s 25.0 ms; 1.31 times", "does not pay, and is left out",
+                  "take 36% of the model", "Load with odd", "Load with slow", models_view.TRY_AGAIN,
+                  models_view.TRY_DRAFT):
+        assert words in rest, words
+    errands.says[TRY] = [LoadProgress("Trying odd as draft model of big", 0.5)]
+    models.try_draft("some/big", "/m/odd")
+    assert "try-draft" in models_view.actions(services)
+    wait_for(lambda: len(errands.sent) == 2 and not models.errand)
+    assert [errand for errand, _ in errands.sent] == [TRY, LOOK], "what was measured is shown"
+    assert (errands.sent[0][1].model, errands.sent[0][1].draft_model) == ("some/big", "/m/odd")
 
 
 def test_the_recommended_way_is_one_press() -> None:
