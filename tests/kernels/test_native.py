@@ -150,7 +150,7 @@ def test_results_do_not_depend_on_the_number_of_threads() -> None:
 
 @needs_library
 @pytest.mark.parametrize("kind", ["dense", "bias", "int8", "int8 without -128"])
-@pytest.mark.parametrize(("outputs", "inputs"), [(64, 32), (70, 2), (1, 258), (200, 514)])
+@pytest.mark.parametrize(("outputs", "inputs"), [(64, 32), (70, 2), (1, 258), (130, 352), (200, 514)])
 def test_products_of_any_shape(outputs: int, inputs: int, kind: str) -> None:
     g = torch.Generator().manual_seed(outputs)
     data, scale = torch.randn(outputs, inputs, generator=g).to(BF16), None
@@ -164,8 +164,10 @@ def test_products_of_any_shape(outputs: int, inputs: int, kind: str) -> None:
     expected = REFERENCE.make_linear(data, scale, bias, torch.float32)(x.float())
     alone = torch.cat([linear(x[i : i + 1]) for i in range(200)])
     torch.testing.assert_close(alone, expected, atol=1e-3 * inputs**0.5, rtol=1e-3)
-    for n in (2, 3, 4, 5, 6, 13, 64, 193, 200):
+    for n in (2, 3, 4, 5, 6, 13, 64):
         assert torch.equal(linear(x[:n]), alone[:n])
+    for n in (65, 96, 193, 200):  # by the matrix unit, where there is one
+        torch.testing.assert_close(linear(x[:n]), expected[:n], atol=1e-3 * inputs**0.5, rtol=1e-3)
 
 
 def cache_of(model: Llama) -> FullCache:

@@ -23,6 +23,10 @@ def wrong(library: ctypes.CDLL) -> str:
         found, own = attention(library, queries, keys, values, 290, None, 3, 8)
         assert mass is not None and own is not None
         alone, _ = attention(library, queries[:1], keys, values, 284, None, 0, 1)
+        many = torch.randn(97, 4, 64, generator=g).bfloat16()  # by other instructions where there are such
+        wide = attention(library, many, keys, values, 290, None, 0, 1)[0].float()
+        if not torch.allclose(wide, reference.attention(many.float(), keys, values, 290, None, 0, 1)[0], atol=2e-2):
+            return "attention of many rows"
         if not (torch.allclose(found.float(), expected, atol=2e-2) and torch.allclose(own, mass, atol=1e-3)):
             return "attention"
         for kind, bits in BITS.items():
@@ -36,6 +40,10 @@ def wrong(library: ctypes.CDLL) -> str:
         linear = NativeLinear(library, data, scale, None)
         if not torch.allclose(linear(x), reference.make_linear(data, scale, None, torch.float32)(x.float()), atol=1e-3):
             return "products"
+        many = torch.randn(97, 96, generator=g).bfloat16()
+        expected = reference.make_linear(data, scale, None, torch.float32)(many.float())
+        if not torch.allclose(linear(many), expected, atol=1e-3):
+            return "products of many rows"
         logits = torch.randn(3, 500, generator=g) * 3
         ordered, order = (logits / 0.7).softmax(-1).sort(-1, descending=True)
         stays = (ordered.cumsum(-1) - ordered < 0.9).float()

@@ -166,7 +166,7 @@ static void note_chunks(const Attention *a, i64 head, i64 row, i64 first, float 
 
 static size_t attention_scratch(const Attention *a) {
     size_t rows = a->rows_of_block;
-    return 2 * BLOCK * a->dim * 2 + rows * (a->dim * 6 + 4 + 4 * LANES) + ROWS * BLOCK * 6 + 4096;
+    return 2 * BLOCK * a->dim * 2 + rows * (a->dim * 6 + 4 + 4 * LANES) + TILED_ROWS * BLOCK * 6 + 4096;
 }
 
 static void finish_row(const Attention *a, i64 head, i64 row, const float *sums, float total) {
@@ -180,8 +180,9 @@ typedef struct {
     i64 head, part, first_row, rows, plain; /* plain: slots that all rows see */
     int streamed; /* rows of one tile: a block is packed a strip at a time, all of it would crowd L1 */
     int packing_fetches; /* or else products do: whichever takes longer */
+    int by_tiles; /* products of TILED_ROWS rows; what is left of a block's slots to a whole square counts as hidden */
     pair *keys, *values; /* packed: of a block, or where ``streamed`` of a strip */
-    float *sums, *scores, *totals, *tops; /* [rows, D], [ROWS, BLOCK], [rows, LANES], [rows] */
+    float *sums, *scores, *totals, *tops; /* [rows, D], [TILED_ROWS, BLOCK], [rows, LANES], [rows] */
     uint16_t *weights, *queries; /* as scores, [rows, D] */
     float scale;
 } Share;
@@ -190,8 +191,8 @@ static void take_room(const Attention *a, Share *s, char *at) {
     i64 dim = a->dim, rows = s->rows;
     s->keys = (pair *)at, s->values = (pair *)(at += BLOCK * dim * 2);
     s->sums = (float *)(at += BLOCK * dim * 2), s->scores = (float *)(at += rows * dim * 4);
-    s->totals = (float *)(at += ROWS * BLOCK * 4), s->tops = (float *)(at += rows * 4 * LANES);
-    s->weights = (uint16_t *)(at += rows * 4 + (-rows * 4 & 63)), s->queries = s->weights + ROWS * BLOCK;
+    s->totals = (float *)(at += TILED_ROWS * BLOCK * 4), s->tops = (float *)(at += rows * 4 * LANES);
+    s->weights = (uint16_t *)(at += rows * 4 + (-rows * 4 & 63)), s->queries = s->weights + TILED_ROWS * BLOCK;
 }
 
 /* Tiles are as even as can be: few rows use registers badly. */
@@ -201,8 +202,13 @@ INLINE int rows_of_tile(i64 left, i64 tiles) { return (int)((left + tiles - 1) /
    first key and value on is what products ask for, ``lines`` at each step. */
 static void fold_block(const Attention *a, const Share *s, const char *keys, const char *values, i64 first, i64 have,
                        i64 r, int some, i64 next, i64 lines) {
-    i64 dim = a->dim, half = dim / 2, padded = (have + LANES - 1) / LANES * LANES;
+    int by_tiles = some == TILED_ROWS;
+    i64 dim = a->dim, half = dim / 2, whole = by_tiles ? 2 * SQUARE : LANES, padded = (have + whole - 1) / whole * whole;
     for (i64 j = 0; j < have; j += 64) {
+        if (by_tiles) {
+            tiled(half, (const pair *)(s->queries + r * dim), half, s->keys + j * half, 64, s->scores + j, BLOCK, 0);
+            continue;
+        }
         const pair *packed = s->keys + (s->streamed ? 0 : j * half);
         if (s->streamed) pack_keys(a, keys + j * a->row, have - j < 64 ? have - j : 64, s->keys, s->packing_fetches);
         tile_64(some, half, (const pair *)(s->queries + r * dim), half, packed, 64, s->scores + j, BLOCK, 0,
@@ -216,6 +222,10 @@ static void fold_block(const Attention *a, const Share *s, const char *keys, con
         if (shrink != 1.0f)
             for (i64 d = 0; d < dim; d += LANES) store(sums + d, load(sums + d) * shrink);
         if (a->mass) note_chunks(a, s->head, s->first_row + r + i, first, scores, s->tops[r + i]);
+    }
+    if (by_tiles) {
+        tiled(padded / 2, (const pair *)s->weights, BLOCK / 2, s->values, dim, s->sums + r * dim, dim, 1);
+        return;
     }
     i64 strip = s->streamed ? STRIP : BLOCK;
     for (i64 j = 0; j < have; j += strip) {
@@ -234,9 +244,14 @@ static void fold(const Attention *a, const Share *s, i64 first, i64 have) {
     if (!s->streamed) {
         pack_keys(a, keys, have, s->keys, 0);
         pack_values(a, values, have, s->values, 0);
+        if (s->by_tiles) memset(s->values + (have + 1) / 2 * a->dim, 0, (BLOCK - have) / 2 * a->dim * 4);
         next = bytes, lines = (bytes + tiles * a->dim * 64 - 1) / (tiles * a->dim * 64); /* a tile has D steps */
     }
-    for (i64 t = 0, r = 0, now; t < tiles; t++, r += now, next += a->dim * lines * 64) {
+    i64 r = 0;
+    if (s->by_tiles)
+        for (; s->rows - r >= TILED_ROWS; r += TILED_ROWS) fold_block(a, s, keys, values, first, have, r, TILED_ROWS, 0, 0);
+    tiles = (s->rows - r + ROWS - 1) / ROWS;
+    for (i64 t = 0, now; t < tiles; t++, r += now, next += a->dim * lines * 64) {
         now = rows_of_tile(s->rows - r, tiles - t);
         fold_block(a, s, keys, values, first, have, r, (int)now, next, next < 2 * bytes ? lines : 0);
     }
@@ -257,6 +272,7 @@ static void attend(void *given, i64 item, int thread) {
     i64 seen = a->mask ? a->length : a->length - a->n + (s.first_row + s.rows - 1) / a->group + 1;
     s.plain = a->mask ? a->length - a->masked : a->length - a->n + s.first_row / a->group + 1;
     if (stop > seen) stop = seen;
+    s.by_tiles = tiles_allowed && a->n > FEW && dim % (2 * SQUARE) == 0;
     take_room(a, &s, room[thread].at);
     for (i64 r = 0; r < s.rows; r++) {
         i64 row = s.first_row + r;
@@ -266,8 +282,10 @@ static void attend(void *given, i64 item, int thread) {
     }
     memset(s.sums, 0, s.rows * dim * 4);
     memset(s.totals, 0, s.rows * 4 * LANES);
+    if (s.by_tiles) take_tiles();
     for (i64 first = start; first < stop; first += BLOCK)
         fold(a, &s, first, stop - first < BLOCK ? stop - first : BLOCK);
+    if (s.by_tiles) leave_tiles();
     for (i64 r = 0; r < s.rows; r++) {
         float *partial = a->partial + ((s.head * all + s.first_row + r) * a->parts + s.part) * (dim + 2);
         float total = sum_of(load(s.totals + r * LANES));

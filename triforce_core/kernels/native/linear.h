@@ -17,7 +17,7 @@
 #else
 #define DIRECT_ROWS ROWS
 #endif
-#define SHARED_ROWS 192 /* rows that share one unpacking */
+#define SHARED_ROWS (tiles_allowed ? 512 : 192) /* rows that share one unpacking; by tiles it takes longest */
 
 typedef struct {
     const void *weight;
@@ -425,6 +425,9 @@ static void multiply(void *given, i64 item, int thread) {
     Table table = table_of(l);
     int straight = l->bits && call->n <= DIRECT_ROWS;
     if (straight) direct_rows(call, panel, &table, sums);
+    int by_tiles = tiles_allowed && call->n > FEW && pairs % SQUARE == 0;
+    i64 whole = by_tiles ? rows - rows % TILED_ROWS : 0;
+    if (by_tiles) take_tiles();
     for (i64 k = 0; k < pairs && !straight; k += DEPTH) {
         i64 deep = pairs - k < DEPTH ? pairs - k : DEPTH;
         const pair *weight = (const pair *)l->weight + (panel * pairs + k) * PANEL;
@@ -445,12 +448,16 @@ static void multiply(void *given, i64 item, int thread) {
                 continue;
             }
         }
-        for (i64 r = 0; r < rows; r += ROWS) {
+        for (i64 r = 0; r < whole; r += TILED_ROWS)
+            tiled(deep, (const pair *)(call->x + (row + r) * l->inputs) + k, pairs, weight, PANEL, sums + r * PANEL,
+                  PANEL, k > 0);
+        for (i64 r = whole; r < rows; r += ROWS) {
             int some = rows - r < ROWS ? (int)(rows - r) : ROWS;
             tile_64(some, deep, (const pair *)(call->x + (row + r) * l->inputs) + k, pairs, weight, PANEL,
                     sums + r * PANEL, PANEL, k > 0, (const char *)weight + FAR, !l->bits && !r ? 4 : 0);
         }
     }
+    if (by_tiles) leave_tiles();
     i64 first = panel * PANEL, width = l->outputs - first < PANEL ? l->outputs - first : PANEL;
     for (i64 r = 0; r < rows; r++) {
         float *y = call->y + (row + r) * l->outputs + first;

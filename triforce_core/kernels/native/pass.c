@@ -3,6 +3,7 @@
 
 #include "threads.h"
 #include "vectors.h"
+#include "tiles.h"
 #include "attention.h"
 #include "linear.h"
 #include "laws.h"
