@@ -42,5 +42,9 @@ def test_the_subject_is_what_is_left() -> None:
 
 
 def test_questions_that_need_the_one_before() -> None:
-    assert points_back("And why did he do that?") and points_back("why?")
+    for question in ("And why did he do that?", "why?", "And the harbour?", "Why did the master do it?",
+                     "And where does it come from, and who paid?"):
+        assert points_back(question), question
+    for question in ("What does the name Bristol mean and where does it come from?", "What is a harbour?"):
+        assert not points_back(question), question
     assert not points_back("Why did the harbour master of Bristol leave his post in the year of the great storm?")

@@ -23,6 +23,8 @@ REQUEST = frozenset(
 )
 _POINTS_BACK = re.compile(r"\b(?:it|its|they|them|their|this|that|these|those|he|him|his|she|her|there|then|one|"
                           r"ones)\b")
+_CLAUSE = re.compile(r"[,;:]|\b(?:and|or|but)\b")
+_COMPLETE = re.compile(r"\s*(?:what|who|where|when|why|how) (?:is|are|was|were|do|does|did)\b")
 
 
 def subject_words(question: str) -> list[str]:
@@ -32,9 +34,16 @@ def subject_words(question: str) -> list[str]:
 
 
 def points_back(question: str) -> bool:
-    """Return whether it needs the question before it to be understood: "And why did he do that?"."""
-    words = subject_words(question)
-    return (_POINTS_BACK.search(question.lower()) is not None and len(words) <= 6) or len(words) <= 1
+    """Return whether it needs the question before it to be understood: "And why did he do that?". What a pronoun stands
+    for may be said before it in the question itself: "What does the name mean and where does it come from?"."""
+    line, words = question.lower(), subject_words(question)
+    named = [word for word in words if word not in REQUEST]
+    first = _CLAUSE.split(line, maxsplit=1)[0]
+    if any(word in named for word in WORD.findall(first)):
+        line = first
+    if _POINTS_BACK.search(line):
+        return len(words) <= 6
+    return len(words) <= 1 and not (named and _COMPLETE.match(line))
 
 
 def compares(question: str) -> bool:

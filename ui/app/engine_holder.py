@@ -343,8 +343,12 @@ class EngineHolder:
             return None
         return script(run, job.selection.ranges) if self._found(job, run) else None
 
-    def _found(self, job: Job, run: Run) -> bool:
-        """Wait until a run's passages are found. Return False where it was cancelled meanwhile."""
+    def _found(self, job: Job, run: Run, stage: str = "") -> bool:
+        """Wait until a run's passages are found. Return False where it was cancelled meanwhile. stage: what is said of
+        it where its document is not read yet."""
+        if stage:
+            job.progress = None
+            self._stands_at(job, stage)
         while not run.searched.wait(SEARCH_TICK):
             if job.cancelled or self._closing.is_set():
                 return False

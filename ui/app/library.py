@@ -44,7 +44,7 @@ PHASES = {
     "extracting": "Extracting text", "part": "Still being read", "locked": "Needs its password",
     "failed": "Could not be read",
     "waiting": "Waiting for the engine", "loading": "Starting the engine",
-    "tokenize": "Turning the text into tokens", "read": "Reading",
+    "tokenize": "Turning the text into tokens", "read": "Reading", "find": "Finding its passages",
     "restore": "Reopening the saved reading", "save": "Saving the reading", "problem": "Not read",
     "tune": "Measuring this machine", "warm-up": "Preparing the engine for it", "draft": "Reading with the draft model",
     "too_long": "Too long: choose pages", "ready": "Ready", "busy": "Read; engine busy", "resting": "Saved",

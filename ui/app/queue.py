@@ -357,7 +357,7 @@ class Queue(EngineHolder):
         """Have a question, whose pages do not fit, answered from those on which its passages stand. Return False where
         it was cancelled, or not one of its pages fits."""
         selection, request = job.selection, job.request
-        if selection is None or request is None or not self._found(job, run):
+        if selection is None or request is None or not self._found(job, run, "find"):
             return False
         most = room_for_pages(fit, self.model.max_context if self.model else 0, request)
         pages = [page for first, last in selection.ranges for page in range(first, last + 1)]
