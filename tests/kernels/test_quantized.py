@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from triforce_core.kernels import REFERENCE, Dense, bytes_per_weight, quantized
+from triforce_core.kernels import LEVELS, REFERENCE, Dense, Grouped, bytes_per_weight, quantized
+from triforce_core.kernels.cpu import PackedLinear
 
 KINDS = list(quantized.KINDS)
 
@@ -94,3 +95,24 @@ def test_reference_product(kind: str) -> None:
     assert torch.allclose(REFERENCE.quantize_linear(dense, kind)(x), expected, atol=1e-5)
     odd = Dense(torch.randn(8, 100))
     assert REFERENCE.quantize_linear(odd, kind) is odd
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("inputs", [256, 96])
+@pytest.mark.parametrize(("bits", "uneven"), [(8, False), (6, False), (5, False), (4, False), (4, True)])
+def test_weights_stay_packed_without_kernels(bits: int, uneven: bool, inputs: int, dtype: torch.dtype) -> None:
+    """The product of their numbers, in about their bytes."""
+    g = torch.Generator().manual_seed(bits)
+    low = 0 if bits < 6 and not uneven else -(2 ** (bits - 1))
+    steps = torch.randint(low, low + 2**bits, (70, inputs), generator=g, dtype=torch.int8)
+    if uneven:
+        steps = torch.tensor(LEVELS, dtype=torch.int8)[steps.long() - low]
+    scale, few = torch.rand(70, inputs // 32, generator=g), {} if uneven or bits > 5 else {"offset": torch.rand(70, 1)}
+    few = {name: part.expand(70, inputs // 32).contiguous() for name, part in few.items()}
+    weight, bias, x = Grouped(bits, steps, scale, **few, uneven=uneven), torch.rand(70), torch.randn(9, inputs)
+    packed = PackedLinear(weight, bias, dtype)
+    expected = REFERENCE.make_grouped(weight, bias, torch.float32)(x.to(dtype))
+    found = packed(x)
+    assert found.dtype == dtype and float((found.float() - expected).norm() / expected.norm()) < 0.01
+    half = bits == 4 and not uneven and inputs % 128 == 0
+    assert packed.weight.steps.nbytes == 70 * inputs // (2 if half else 1)

@@ -10,13 +10,16 @@ import pytest
 import torch
 from gguf_files import in_kind, write_gguf
 from model.kept_in_groups import BF16, check_model, needs_library, plain_folder
+from model.tiny import VOCAB
 
 from triforce_core.device.shard import ALONE
 from triforce_core.engine import loading
 from triforce_core.gguf.types import BY_NUMBER
-from triforce_core.kernels import REFERENCE, Grouped
-from triforce_core.model import checkpoint, load_model, stored_form
+from triforce_core.kernels import REFERENCE, Grouped, compiled
+from triforce_core.kv_cache.full import FullCache
+from triforce_core.model import Llama, checkpoint, load_model, stored_form
 from triforce_core.model.gguf_checkpoint import FORMS, read_groups
+from triforce_core.native_build import SETTING
 
 
 @pytest.mark.parametrize("kind", FORMS)
@@ -124,3 +127,26 @@ def test_steps_as_a_gpu_stores_them(offsets: bool) -> None:
     eight = Grouped(8, steps, scale)
     assert eight.data is steps and replace(eight, bits=6).in_bytes().data is steps
     assert REFERENCE.make_grouped(eight, None, torch.float32, 3)(torch.eye(256)).shape == (256, 6)
+
+
+def test_packed_where_there_are_no_kernels_and_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The logits of the unpacked one, and the bytes that are planned; with memory enough it is unpacked: faster."""
+    monkeypatch.setenv(SETTING, "torch")
+    compiled.cache_clear()
+    place, device = file_of(tmp_path, "Q4_K"), torch.device("cpu")
+    ids, whole = torch.arange(40) % VOCAB, load_model(place, dtype=torch.float32)
+    monkeypatch.setattr(checkpoint, "total_host_memory", lambda: 4 * whole.config.num_parameters)
+    packed, counted = load_model(place, dtype=torch.float32), loading._weights(place, torch.float32, device, ALONE)
+    monkeypatch.undo()
+    compiled.cache_clear()
+    assert packed.in_groups and not whole.in_groups and counted.unpacks
+    assert counted.few_bits == 0.5 + 0.09375 and counted.read_by_pass() > 4 * counted.matrices
+
+    def logits(model: Llama) -> torch.Tensor:
+        c = model.config
+        cache = FullCache(c.num_layers, c.num_kv_heads, c.head_dim, max_tokens=80, dtype=model.dtype)
+        return model.forward(ids, cache, logits_rows=40)
+
+    torch.testing.assert_close(logits(packed), logits(whole), atol=1e-4, rtol=1e-4)
+    layer = packed.layers[0]
+    assert layer.down.weight.steps.nbytes * 2 == whole.layers[0].down.weight.numel()

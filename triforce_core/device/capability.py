@@ -57,13 +57,12 @@ def read_capability() -> Capability:
 
     logical = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     physical = psutil.cpu_count(logical=False) or logical
-    memory, group = psutil.virtual_memory(), _group()
     name, flags = _cpu()
     return Capability(
         cpu_name=name,
         physical_cores=max(1, min(physical, logical)),
         logical_cores=logical,
-        total_memory=memory.total if group is None else min(memory.total, group[0]),
+        total_memory=total_host_memory(),
         free_memory=free_host_memory(),
         cpu_flags=flags,
         cuda=tuple(_cuda_devices()),
@@ -132,6 +131,14 @@ def _flags_by_torch() -> frozenset[str]:
               "amx_bf16": "_is_amx_tile_supported"}
     have = getattr(torch, "cpu", None)
     return frozenset(flag for flag, check in checks.items() if getattr(have, check, lambda: False)())
+
+
+def total_host_memory() -> int:
+    """Bytes that this process could take if nobody else took any."""
+    import psutil
+
+    total, group = int(psutil.virtual_memory().total), _group()
+    return total if group is None else min(total, group[0])
 
 
 def free_host_memory() -> int:

@@ -23,6 +23,7 @@ _CPU_SCORES = 1 << 26  # attention scores that the CPU's kernel keeps in its scr
 _PARTS = 7  # of a context that a GPU's wide pass attends one by one, at most (kernels/wide_attention.py)
 _BUDGET_STEP = 1024  # tokens: what was measured with a budget serves as long as it is the same
 _WINDOW_SLACK = 256  # tokens that a layer holds beside its window (kv_cache/window.py)
+_UNPACKING = 10  # numbers that a core reads while it unpacks one in plain torch (measured: 4 to 14)
 _LEAST_RESERVE = 512 * 2**20
 
 
@@ -65,6 +66,7 @@ class Weights:
     in_panels: our own keep one form only, of int8 or of the product type, and a tied head's beside the embedding.
     few_bits: bytes of a matrix's weight that is rounded on loading, or stays in few bits, and few_bits_head: of the
     head's (0: neither).
+    unpacks: passes make numbers of them on the way, which takes longer than reading the numbers would.
     ranks: how many GPUs share the head's rows; ``shape`` is what one of them holds otherwise."""
 
     shape: Shape
@@ -75,6 +77,7 @@ class Weights:
     ranks: int = 1
     few_bits: float = 0.0
     few_bits_head: float = 0.0
+    unpacks: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -98,8 +101,11 @@ class Weights:
         return s.num_parameters - s.vocab_size * s.hidden_size * (1 if s.tied_embeddings else 2)
 
     def read_by_pass(self) -> int:
-        """Return the bytes that a pass of one row reads: all but the embedding table, unless it is the head too."""
+        """Return the bytes that a pass of one row reads: all but the embedding table, unless it is the head too. Where
+        it unpacks them: the bytes that could be read meanwhile."""
         head = self.shape.vocab_size * self.shape.hidden_size
+        if self.unpacks:
+            return (self.matrices - self.shape.idle_weights + head) * self.dtype_bytes * _UNPACKING
         plain = 1 if self.int8 and (self.in_panels or self.keeps_int8) else self.dtype_bytes
         matrices = self.matrices - self.shape.idle_weights
         return int(matrices * (self.few_bits or plain) + head * (self.few_bits_head or plain))

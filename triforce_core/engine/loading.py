@@ -42,6 +42,7 @@ from ..model import (
     stored_form,
     weight_files,
 )
+from ..model.checkpoint import UNPACKED
 from ..speculation.model_drafter import ModelOnCache
 from ..tokenizer import Tokenizer
 from ..tokenizer.translation import Translation
@@ -330,12 +331,14 @@ def _weights(folder: Path, dtype: torch.dtype, device: torch.device, shard: Shar
     if stored.int8_rows:
         weights = replace(weights, few_bits=_int8_bytes(weights), few_bits_head=dtype.itemsize)
     if rounding == "same":
-        kept = stored.groups_on_gpu if device.type == "cuda" else stored.groups
+        kept = stored.groups if weights.in_panels else stored.groups_on_gpu
         if kept is not None and shard.world == 1 and in_groups(stored, config, device, dtype):
             layers, head = kept
-            if device.type == "cuda" and not in_blocks(config.vocab_size, config.hidden_size):
+            lies_so = device.type != "cuda" or in_blocks(config.vocab_size, config.hidden_size)
+            if head == UNPACKED or not lies_so:
                 head = dtype.itemsize
-            return replace(weights, few_bits=layers, few_bits_head=head)
+            return replace(weights, few_bits=layers, few_bits_head=head,
+                           unpacks=device.type == "cpu" and not weights.in_panels)
         return weights
     return rounded(weights, rounding, dtype, device)
 

@@ -10,6 +10,7 @@ Norms, softmax sums and the residual stream are fp32: only inputs and outputs of
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 import torch
@@ -17,12 +18,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import reference, torch_ops
+from .quantized import GROUP, Grouped, from_halves
 from .reference import Linear, chunk_mass, visible
 
 _INT8_WIDTH = 16  # the int8 product reads so many inputs at a time (seen: SIGSEGV where they are no multiple)
 # Up to here int8 products: faster to 9 rows, a little slower after, but each row is what it would be alone.
 BATCH_INVARIANT_ROWS = 32
 _BLOCK_SCORES = 1 << 26  # scores per block of query rows in wide passes: larger is faster, 128 MiB is enough
+_UNPACKED = 64  # outputs whose weights are unpacked at a time: what is multiplied is still in the core's own cache
 _FUSED_ROWS = 64  # float32: from here torch's fused attention wins (in bfloat16 it never does)
 
 
@@ -62,6 +65,30 @@ def _padded(data: Tensor) -> Tensor:
     room = torch.zeros(data.numel() + 4096, dtype=data.dtype)
     room[: data.numel()] = data.flatten()
     return room[: data.numel()].view(data.shape)
+
+
+class PackedLinear:
+    """A ``Linear`` over weights in groups that stay in four bits, or in eight, and are unpacked in passing."""
+
+    def __init__(self, weight: Grouped, bias: Tensor | None, dtype: torch.dtype) -> None:
+        whole = weight.steps.shape[1] % GROUP == 0
+        weight = weight.in_bytes() if whole else replace(weight, bits=8, uneven=False)
+        self._least = weight.least if weight.bits == 4 else 0
+        self.weight = replace(weight, steps=weight.data)
+        self._bias, self._dtype = None if bias is None else bias.to(dtype), dtype
+
+    def __call__(self, x: Tensor) -> Tensor:
+        x, outputs = x.to(self._dtype), len(self.weight.steps)
+        y = torch.empty(len(x), outputs, dtype=self._dtype)
+        for at in range(0, outputs, _UNPACKED):
+            y[:, at : at + _UNPACKED] = F.linear(x, self._numbers(at).to(self._dtype))
+        return y if self._bias is None else y.add_(self._bias)
+
+    def _numbers(self, first: int) -> Tensor:
+        some = self.weight.in_order(lambda part: part[first : first + _UNPACKED])
+        if some.bits == 4:
+            some = replace(some, steps=from_halves(some.steps).add_(self._least))
+        return some.numbers()
 
 
 class Attention:

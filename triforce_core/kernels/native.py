@@ -162,8 +162,10 @@ def takes(group: int, inputs: int) -> bool:
 
 def make_grouped(weight: Grouped, bias: Tensor | None, dtype: torch.dtype, pair: int = 0) -> Linear:
     """See reference.make_grouped: as it is stored where there is a form for that, else of its numbers."""
-    library = compiled().library if dtype == torch.bfloat16 and takes(weight.group, weight.steps.shape[1]) else None
+    library = compiled().library
     if library is None:
+        return cpu.PackedLinear(weight, bias, dtype)
+    if dtype != torch.bfloat16 or not takes(weight.group, weight.steps.shape[1]):
         return make_linear(weight.numbers().to(dtype), None, bias, dtype)
     if weight.group * weight.super_block not in GROUPS:  # unpacked together, too
         weight = weight.without_subscales()

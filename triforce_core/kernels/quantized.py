@@ -196,9 +196,16 @@ def dequantize(rounded: Rounded) -> Tensor:
     if rounded.kind == "int8":
         return rounded.data.float() * rounded.scale[:, None]
     outputs = rounded.data.shape[0]
-    halves = torch.stack((rounded.data & 15, rounded.data >> 4)).view(2, outputs, -1, GROUP // 2)
-    whole = halves.permute(1, 2, 0, 3).reshape(outputs, -1, GROUP).float() - 8
+    whole = from_halves(rounded.data).view(outputs, -1, GROUP) - 8
     return (whole * rounded.scale[:, :, None]).view(outputs, -1)
+
+
+def from_halves(data: Tensor) -> Tensor:
+    """Numbers two to a byte, as ``Rounded`` has them -> fp32 [out, in], from 0 to 15."""
+    whole = torch.empty(len(data), data.shape[1] // (GROUP // 2), 2, GROUP // 2)
+    halves = data.view(len(data), -1, GROUP // 2)
+    whole[:, :, 0], whole[:, :, 1] = halves & 15, halves >> 4
+    return whole.view(len(data), -1)
 
 
 def _channels(weight: Tensor) -> tuple[Tensor, Tensor]:

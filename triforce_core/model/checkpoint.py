@@ -17,9 +17,10 @@ from typing import Any
 import torch
 
 from ..config import is_repo_id
+from ..device.capability import total_host_memory
 from ..errors import ModelNotFoundError
 from ..gguf import is_gguf, open_gguf
-from ..kernels import grouped_bytes, in_blocks, keeps_groups
+from ..kernels import compiled, grouped_bytes, in_blocks, keeps_groups
 from . import config as folder_config
 from .config import ModelConfig
 from .gguf_checkpoint import FORMS, GGUFWeights, gguf_config, stored_name
@@ -27,7 +28,7 @@ from .hf_quantised import QuantisedCheckpoint, read_scheme
 from .weights import Checkpoint, Form, WeightSource, require_whole_bins, stored_as_int8
 
 _BYTES_AT_LEAST = 2  # of a number in a .bin file
-_UNPACKED = 2.0  # bytes of a weight
+UNPACKED = 2.0  # bytes of a weight
 _LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf\Z")
 _SMALL = ("*.json", "tokenizer.model", "*.txt", "*.jinja")
 # Matrices of one product, as the decoder joins them.
@@ -243,7 +244,7 @@ def joined_bytes(given: Sequence[Form | None], in_bytes: bool = False) -> float:
     """Return the bytes of a weight of matrices in these forms that are joined into one product."""
     forms = [form for form in given if form is not None]
     if len(forms) < len(given):
-        return _UNPACKED
+        return UNPACKED
     offsets, group = {form.offsets for form in forms}, min(form.group for form in forms)
     above = {form.group * form.super_block for form in forms}
     same = len(above) == 1 and all(form.super_block > 1 for form in forms)
@@ -262,9 +263,16 @@ def _layer_shapes(c: ModelConfig) -> dict[str, tuple[int, int]]:
             "up_proj": (f, d), "down_proj": (d, f)}
 
 
+def packs(config: ModelConfig, dtype: torch.dtype) -> bool:
+    """Return whether a CPU without our kernels keeps weights in few bits and unpacks them in each pass. That takes 4 to
+    14 times as long for a token, so it is for models whose numbers would fill more than half of the memory."""
+    return compiled().library is None and 2 * config.num_parameters * dtype.itemsize > total_host_memory()
+
+
 def in_groups(stored: Stored, config: ModelConfig, device: torch.device, dtype: torch.dtype) -> bool:
     """Return whether a checkpoint's weights stay in groups of few bits on this device."""
     if device.type == "cpu":
-        return stored.groups is not None and keeps_groups(device, dtype)
+        return stored.groups is not None and (
+            keeps_groups(device, dtype) or (not stored.ungrouped and packs(config, dtype)))
     fits = all(in_blocks(*shape) for shape in _layer_shapes(config).values())
     return stored.groups_on_gpu is not None and fits and keeps_groups(device, dtype)

@@ -17,6 +17,7 @@ from ..kernels import (
     Linear,
     fits,
     join_grouped,
+    keeps_groups,
     to_groups,
 )
 from .config import Experts, ModelConfig
@@ -227,8 +228,10 @@ class WeightLoader:
             else:
                 data = (data if scale is None else data.float() * scale.float()[:, None]).to(self._dtype)
                 scale = None
-                if fits(data, kind):
+                if fits(data, kind) and keeps_groups(self._device, self._dtype):
                     return self._grouped(to_groups(data), bias)
+                if fits(data, kind):
+                    data = to_groups(data).numbers()
         made = self._kernels.make_linear(data, scale, bias, self._dtype)
         if self._rounding == "same" or self._device.type == "cpu" or not isinstance(made, Dense):
             return made

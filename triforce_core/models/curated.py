@@ -31,7 +31,7 @@ from ..errors import ConfigError, NotEnoughMemoryError
 from ..events import ClassFit, CuratedModel, GGUFDownload, MemoryPlan, Mode
 from ..kernels import HEAD_KIND, WEIGHT_KINDS, bytes_per_weight, choose_kernels, keeps_groups
 from ..model import ModelConfig
-from ..model.checkpoint import joined_bytes
+from ..model.checkpoint import joined_bytes, packs
 from ..model.config import parse_config
 from ..model.gguf_checkpoint import FORMS
 from .hub import cache_folder, free_bytes
@@ -215,12 +215,13 @@ class _Judge:
 
     def _quantised(self, shape: ModelConfig, kind: str) -> Weights:
         """Return the weights of a GGUF file as they will lie in memory: in few bits where this device has kernels for
-        that, unpacked where it has none."""
+        that or too little memory for their numbers, else unpacked."""
         whole = held(shape, self._dtype, self._device)
-        if not keeps_groups(self._device, self._dtype):
+        unpacks = self._device.type == "cpu" and packs(shape, self._dtype)
+        if not (unpacks or keeps_groups(self._device, self._dtype)):
             return whole
-        most, rest, head = (joined_bytes([FORMS[one]], self._device.type == "cuda") for one in _GGUF_KINDS[kind])
-        return replace(whole, few_bits=most + _GGUF_REST * (rest - most), few_bits_head=head)
+        most, rest, head = (joined_bytes([FORMS[one]], not whole.in_panels) for one in _GGUF_KINDS[kind])
+        return replace(whole, few_bits=most + _GGUF_REST * (rest - most), few_bits_head=head, unpacks=unpacks)
 
     def _in_form(self, entry: Entry, kind: str, weights: Weights, draft: Weights | None) -> _Form:
         try:
