@@ -170,9 +170,13 @@ def place(config: EngineConfig, shard: Shard) -> tuple[torch.device, str]:
         try:
             device = torch.device(config.device)
         except RuntimeError as error:
-            raise ConfigError(f"device is {config.device!r}", allowed="auto, cpu, cuda, cuda:N") from error
+            raise ConfigError(f"device is {config.device!r}", allowed="auto, cpu, cuda, cuda:N, mps") from error
         if device.type == "cuda" and not has_gpu:
             raise ConfigError(f"device is {config.device!r} and torch sees no GPU", allowed="auto, cpu")
+        if device.type == "mps":
+            if not torch.backends.mps.is_available():
+                raise ConfigError(f"device is {config.device!r} and torch has no Metal here", allowed="auto, cpu")
+            return device, "chosen with --device, which nobody has tried on a Mac"
         return device, "chosen with --device" + split
     if has_gpu and config.mode != "cpu":
         device = torch.device("cuda", shard.rank) if split else torch.device("cuda")
