@@ -43,6 +43,7 @@ STAGES = {
              Kind(STEP, 65_536, (("text", 0.5), ("quote", 0.5)), reach=0.3),
              Kind(STEP, 4096, (("text", 0.5), ("span", 0.4), ("quote", 0.1)), document=0.5, reach=0.3)),
     "tune": (Kind(SMALL, 4096, LATE, document=0.3, least=512),
+             Kind(SMALL, 4096, TEXT),
              Kind(SMALL, 4096, LATE, document=0.0),
              Kind(SMALL, 16_384, LATE, document=0.6, least=2048, reach=0.3)),
 }
@@ -234,7 +235,7 @@ def train(options: argparse.Namespace) -> None:
         loss.backward()
         model.collect()
         place.average(parameters)
-        nn.utils.clip_grad_norm_(parameters, 1.0)
+        nn.utils.clip_grad_norm_(parameters, 1.0, error_if_nonfinite=True)
         optimiser.step(options.rate * rate_factor(fraction, count, warm_up=40, flat=options.flat))
         seen.setdefault(kind, []).append(plain)
         tokens, count = tokens + kind.size * place.world, count + 1

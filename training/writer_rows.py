@@ -89,6 +89,8 @@ class RowMaker:
         left = kind.size
         while left > 0:
             row = self.row(kind)
+            while len(row.ids) > kind.row:  # attention reads no further
+                row = self.row(kind)
             size = min(len(row.ids), left)
             ids += row.ids[:size]
             weights += [0.0, *row.weights[1:size]]

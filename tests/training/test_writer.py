@@ -66,6 +66,7 @@ def test_a_step_has_its_size_and_positions_that_rise(maker: RowMaker) -> None:
     assert len(ids) == len(weights) == len(positions) == ends[-1] == 4096
     starts = np.concatenate(([0], ends[:-1]))
     for first, last in zip(starts, ends, strict=True):
+        assert last - first <= 2048
         assert weights[first] == 0 and positions[first] == 0
         assert (np.diff(positions[first:last]) > 0).all() and positions[first:last].max() < 262_144
 
