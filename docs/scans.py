@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import os
 import re
 import tempfile
 import time
@@ -73,15 +74,22 @@ def excerpt(path: Path, pages: int, folder: Path) -> Path:
     return folder / path.name
 
 
-def scanned(text: Path, seed: int) -> tuple[Document, float]:
-    """Return what is read of a scan of a PDF, and the seconds a page."""
+def computed() -> float:
+    """Return the CPU seconds of all processes that have ended, which readers are."""
+    times = os.times()
+    return times.children_user + times.children_system
+
+
+def scanned(text: Path, seed: int) -> tuple[Document, float, float]:
+    """Return what is read of a scan of a PDF, and the seconds a page, by the clock and of CPU."""
     rng = np.random.default_rng(seed)
     first, *others = [scan(page, rng) for page in pdfium.PdfDocument(str(text))]
     path = text.with_suffix(".scan.pdf")
     first.save(path, "PDF", resolution=DPI, save_all=True, append_images=others)
-    started = time.perf_counter()
+    started, before = time.perf_counter(), computed()
     document = read_document(path)
-    return document, (time.perf_counter() - started) / len(document.pages)
+    return (document, (time.perf_counter() - started) / len(document.pages),
+            (computed() - before) / len(document.pages))
 
 
 def main() -> None:
@@ -90,14 +98,15 @@ def main() -> None:
     parser.add_argument("--pages", type=int, default=10, help="of each file")
     parser.add_argument("--keep", type=Path, help="a folder for both texts of each page, to be compared")
     arguments = parser.parse_args()
-    rates, recalls, seconds = [], [], []
+    rates, recalls, seconds, cpu = [], [], [], []
     wrong = letters = 0
     for number, path in enumerate(arguments.files):
         with tempfile.TemporaryDirectory() as folder:
             part = excerpt(path, arguments.pages, Path(folder))
             text = read_document(part)
-            found, took = scanned(part, seed=number)
+            found, took, work = scanned(part, seed=number)
         seconds += [took] * len(found.pages)
+        cpu += [work] * len(found.pages)
         for at, (page, read) in enumerate(zip(text.pages, found.pages, strict=True), 1):
             wanted, got = flat(page.text), flat(read.text)
             if arguments.keep:
@@ -108,10 +117,11 @@ def main() -> None:
             wrong, letters = wrong + errors, letters + len(wanted)
             rates.append(errors / max(1, len(wanted)))
             recalls.append(recall(wanted, got))
-            print(f"{path.stem[:40]:40} {at:3} wrong {rates[-1]:6.2%} recall {recalls[-1]:7.2%} {took:5.2f} s")
+            print(f"{path.stem[:40]:40} {at:3} wrong {rates[-1]:6.2%} recall {recalls[-1]:7.2%} {took:5.2f} s, "
+                  f"{work:5.2f} of CPU")
     print(json.dumps({"pages": len(rates), "wrong": round(wrong / letters, 5), "wrong_mean": round(mean(rates), 5),
                       "wrong_median": round(median(rates), 5), "recall": round(mean(recalls), 5),
-                      "seconds_a_page": round(mean(seconds), 2)}))
+                      "seconds_a_page": round(mean(seconds), 2), "cpu_a_page": round(mean(cpu), 2)}))
 
 
 if __name__ == "__main__":

@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pypdfium2 as pdfium
 import pytest
+import rapidocr
 from fpdf import FPDF
 from PIL import Image, ImageDraw, ImageFilter
 
@@ -18,6 +20,7 @@ from tests.documents import hostile
 from triforce_core.documents import Document, read, read_document
 from triforce_core.documents.ocr import skew
 from triforce_core.documents.ocr_layout import Box, reading_order, spans_of
+from triforce_core.documents.ocr_letters import Reader
 from triforce_core.errors import EmptyDocumentError, ScannedDocumentError
 
 LINES = ["The ship Margaret left Tromso on 14 May with salt.", "Captain Ellen Voss had signed for 312 barrels in all.",
@@ -113,6 +116,18 @@ def test_pictures_are_documents_however_they_lie(tmp_path: Path) -> None:
     for name in ("page.png", "page.jpg", "page.webp"):
         upright.crop((0, 0, 1275, 400)).save(tmp_path / name)
         assert read_document(tmp_path / name).pages[0].text == TEXT, name
+
+
+def test_the_last_layer_finds_what_the_whole_network_does() -> None:
+    model = next((Path(str(rapidocr.__file__)).parent / "models").glob("*_rec_*.onnx")).read_bytes()
+    line = np.asarray(scan().crop((140, 162, 780, 210)).convert("RGB"), np.float32).transpose(2, 0, 1)[None] / 127.5 - 1
+    whole = onnxruntime.InferenceSession(model).run(None, {"x": line})[0]
+    best = Reader(model, onnxruntime.InferenceSession)(line)
+    assert (best.argmax(2) == whole.argmax(2)).all() and len(set(best.characters[0])) > 10
+    first = (best.characters != 0) & (np.diff(best.characters, prepend=0) != 0)
+    assert best.max(2)[first] == pytest.approx(whole.max(2)[first], abs=1e-4)
+    with pytest.raises(ValueError, match="another last layer"):
+        Reader(model.replace(b"Softmax", b"Sigmoid"), onnxruntime.InferenceSession)
 
 
 def test_a_picture_without_words_says_so(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Read pages that are pictures: straighten them, recognise their lines and put these in reading order.
 
 Two small networks of the package rapidocr (PP-OCRv6: one finds lines, one reads them) run in onnxruntime, in the
-reader's process. They are loaded before that process limits itself, for they start threads; nothing is fetched."""
+reader's process. They are loaded before that process limits itself and can start no thread; nothing is fetched."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from .document import Word
 from .limits import LONG_SIDE
 from .ocr_layout import Box, reading_order, spans_of
+from .ocr_letters import Reader
 from .readers.pdf_lines import lines_of_spans
 from .readers.pdf_spans import Line
 
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     import numpy as np
     from PIL.Image import Image
 
-_FIND_SIDE = 1_280  # pixels that lines are found in; they are read in all
-_PATIENCE = 60.0  # seconds for all networks to be loaded
+_FIND_SIDE = 1_024  # pixels that lines are found in; they are read in all
+_PATIENCE = 60.0  # seconds for all threads to start
 _MOST_AT_ONCE = 4  # pages, each with 0.3 GB
 _PROFILE_SIDE = 800  # pixels in which the skew is measured
 _MOST_SKEW = 4.0  # degrees
@@ -48,52 +49,54 @@ class Recognised:
 
 
 class Recognisers:
-    """A ``Recogniser`` for each core, at work on one page each. Raises ModuleNotFoundError where the packages are not
+    """A ``Recogniser`` at work on a page for each core. Raises ModuleNotFoundError where the packages are not
     installed."""
 
     def __init__(self) -> None:
         count = min(_MOST_AT_ONCE, os.cpu_count() or 1)
-        self._own = threading.local()
+        self._recogniser = Recogniser()
         started = threading.Barrier(count, timeout=_PATIENCE)  # all threads start now: a limited process can start none
-
-        def start() -> None:
-            self._own.recogniser = Recogniser()
-            started.wait()
-
         self._pool = ThreadPoolExecutor(count)
-        for ready in [self._pool.submit(start) for _ in range(count)]:
+        for ready in [self._pool.submit(started.wait) for _ in range(count)]:
             ready.result()
         self._free = threading.Semaphore(count + 1)  # one page is drawn ahead
 
     def page(self, picture: Image, points: float) -> Future[Recognised]:
         """Have ``Recogniser.page`` read a picture; wait until there is room for it."""
         self._free.acquire()
-        reading = self._pool.submit(lambda: self._own.recogniser.page(picture, points))
+        reading = self._pool.submit(self._recogniser.page, picture, points)
         reading.add_done_callback(lambda _: self._free.release())
         return reading
 
 
 class Recogniser:
-    """The two networks, on one thread."""
+    """The two networks, each on the thread that asks."""
 
     def __init__(self) -> None:
+        os.environ["OPENBLAS_NUM_THREADS"] = "1"  # numpy is not loaded yet; a limited process starts no threads
         import cv2
-        import onnxruntime  # noqa: F401  # so that its absence is named here
+        import onnxruntime
         import rapidocr
 
-        cv2.setNumThreads(1)  # a limited process starts no threads
+        cv2.setNumThreads(1)
         models = Path(str(rapidocr.__file__)).parent / "models"
         named = {f"{part}.model_path": str(next(models.glob(f"*_{part.lower()}_*.onnx"))) for part in ("Det", "Rec")}
-        self._engine: Any = rapidocr.RapidOCR(params=named | {
+        engine: Any = rapidocr.RapidOCR(params=named | {
             "Global.use_cls": False, "Global.log_level": "critical", "Global.max_side_len": LONG_SIDE * 2,
             "Global.text_score": 0.0,
             "Det.limit_type": "max", "Det.limit_side_len": _FIND_SIDE,
+            "Rec.rec_batch_num": 1,  # lines one by one need no padding, and less memory than a core's cache
+            "EngineConfig.onnxruntime.enable_cpu_mem_arena": True,
             "EngineConfig.onnxruntime.intra_op_num_threads": 1,
             "EngineConfig.onnxruntime.inter_op_num_threads": 1})
-        blank = _white(320, 64)
-        self._engine(blank, use_det=False)  # both load at their first use
-        self._engine(blank, use_rec=False, use_det=True)
-        self._engine.update_params(use_det=True, use_rec=True)
+        self._engine, blank = engine, _white(320, 64)
+        engine(blank, use_det=False)  # both load at their first use
+        engine(blank, use_rec=False, use_det=True)
+        engine.update_params(use_det=True, use_rec=True)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        engine.text_rec.session = Reader(Path(named["Rec.model_path"]).read_bytes(), lambda model: (
+            onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])))
 
     def page(self, picture: Image, points: float) -> Recognised:
         """Read a picture that is so many points wide, in whichever of four directions it stands."""
@@ -103,7 +106,7 @@ class Recogniser:
         if best.upright < 0.5:
             turn = 90
             best = self._turned(picture, turn, points)
-        if best.lines and best.score < _UNSURE:
+        if (best.lines or best.unclear) and best.score < _UNSURE:
             best = max(best, self._turned(picture, turn + 180, points), key=lambda found: found.score)
         return best
 
@@ -122,8 +125,11 @@ class Recogniser:
         clear = [_Read(text, Box.of(corners), float(score), tuple(parts)) for text, corners, score, parts in zip(
             found.txts, found.boxes, found.scores, words, strict=True) if score >= _UNCLEAR and not _is_pattern(text)]
         unclear = len(found.txts) - len(clear)
+        wide = [len(text) for text, box in zip(found.txts, map(Box.of, found.boxes), strict=True)
+                if len(text) < 3 or box.height < box.width]
+        upright = sum(wide) / max(1, sum(map(len, found.txts)))
         if not clear:
-            return Recognised([], [], unclear=unclear)
+            return Recognised([], [], upright=upright, unclear=unclear)
         order = reading_order([line.box for line in clear], [line.text for line in clear])
         clear = [clear[at] for at in order]
         lines = lines_of_spans(spans_of([line.text for line in clear], [line.box for line in clear],
@@ -132,9 +138,7 @@ class Recogniser:
         letters = sum(len(line.text) for line in clear)
         return Recognised(
             lines, [Word(text, *place.box(Box.of(corners))) for line in clear for text, _, corners in line.words],
-            sum(line.score * len(line.text) for line in clear) / letters,
-            sum(len(line.text) for line in clear if len(line.text) < 3 or line.box.height < line.box.width) / letters,
-            unclear)
+            sum(line.score * len(line.text) for line in clear) / letters, upright, unclear)
 
 
 @dataclass(frozen=True)
