@@ -22,7 +22,7 @@ from .pdf_figures import RAISED, RAISED_END, is_raised_figure, lowered, raised
 from .pdf_hidden import Hidden
 
 HYPHEN = "\ufffe"  # PDFium's mark of a hyphen at a line's end, which hides the line break; U+0002 in old versions
-_BREAK = re.compile("\r\n|\r|\n|(?<=\ufffe)")
+_BREAK = re.compile("\r\n|\r|\n|\ufffe(?:\r\n|\r|\n)?")
 _BOLD = re.compile(r"bold|black|demi", re.IGNORECASE)
 _LOOSE = 0.62  # a wider set line, in ems per character, may hide the gaps of a table
 _GAP = 2.0  # ems between two words: they may be cells of a table
@@ -155,13 +155,13 @@ class _Asker:
             ("FPDFText_GetFontSize", "dpi"), ("FPDFTextObj_GetFont", "pp")))
 
     def spans(self) -> list[Span]:
-        start, spaced = 0, True
+        start, spaced, text = 0, True, self._text
         found: list[Span] = []
-        for end in [*(line.end() for line in _BREAK.finditer(self._text)), len(self._text)]:
+        for end in [*(line.end() for line in _BREAK.finditer(text)), len(text)]:
             at = start
-            last = start + len(self._text[start:end].rstrip()) - 1
+            last = start + len(text[start:end].rstrip()) - 1
             while at <= last:
-                if self._text[at].isspace():
+                if text[at].isspace():
                     at, spaced = at + 1, True
                     continue
                 stop = self._object_end(at, last)
@@ -208,7 +208,8 @@ class _Asker:
             if gap > _GAP * span.size:
                 cuts.append(after.start())
         for start, stop in pairwise([*cuts, end]):
-            part = self._span(start, start + len(self._text[start:stop].rstrip()), spaced or start > first)
+            part = span if not cuts[1:] else self._span(
+                start, start + len(self._text[start:stop].rstrip()), spaced or start > first)
             if part.pitch:
                 part.text = self._on_grid([word for word in words if start <= word.start() < stop], part)
             found.append(part)
@@ -286,8 +287,9 @@ class _Asker:
         pitch = right - left if fixed and turn == 0 and right - left < _WIDE * size else 0.0
         if last > first:
             self._box_of(raw, last, self._at_box)
-            left, right = min(left, box.left), max(right, box.right)
-            low, high = min(low, box.bottom), max(high, box.top)
+            # Without min and max, which take longer and are called for every word.
+            left, right = (box.left if box.left < left else left), (box.right if box.right > right else right)
+            low, high = (box.bottom if box.bottom < low else low), (box.top if box.top > high else high)
         hidden, unseen = self._hides(found, (left, low, right, high), size, end - first)
         x, y = self._origin
         if turn:
