@@ -117,6 +117,19 @@ def test_running_heads_that_name_the_chapter_are_no_sentences(tmp_path: Path) ->
     assert raw.unread.running.total() == 8
 
 
+def test_heads_that_change_are_apart_from_the_text_far_below(tmp_path: Path) -> None:
+    def page(name: str) -> Callable[[Any], None]:
+        def draw(pdf: Any) -> None:
+            pdf.drawString(72, 770, f"CHAPTER 3. {name.upper()}S AND KEEPERS")
+            write(pdf, [f"e{name} keepers saw it, but nobody else did so, as", *["they say, and so on, and on"] * 9])
+        return draw
+
+    texts, _, raw = read(tmp_path, drawn(*map(page, WORDS)))
+    assert not raw.unread.running
+    assert all(text.startswith(f"CHAPTER 3. {name.upper()}S AND KEEPERS\n\ne{name} keepers saw")
+               for name, text in zip(WORDS, texts, strict=True))
+
+
 @pytest.mark.parametrize("apart", [14, 60])
 def test_what_stands_with_the_few_lines_of_a_page_does_not_run(tmp_path: Path, apart: float) -> None:
     def page(name: str) -> Callable[[Any], None]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -43,12 +43,13 @@ _FEW_ROWS = 25.0  # sizes of type: where the text of most pages is no higher, th
 _APART, _UNEVEN = 3.0, 1.5  # ... a line runs only so many sizes, and times the gap between the others, from these
 _TITLE = "x" * 200  # too long to run
 _WORD = re.compile(r"[^\W_]+(?:-[^\W_]+)*")
+_Levels = Sequence[Sequence[Line]]  # of a page: what stands on each, from the top
 
 
 @dataclass
 class _Paragraph:
     lines: list[Line]
-    kind: str = "text"  # "heading", "row", "note", "code"
+    kind: str = "text"  # "heading", "row", "note", "code", "head"
     mark: str = ""  # of a note
     origin: float = 0.0  # of a listing: where its first column begins, in points
     text: str = field(default="", init=False)
@@ -57,8 +58,10 @@ class _Paragraph:
 def page_texts(pages: Sequence[Sequence[Line]], running: Counter[str]) -> tuple[list[str], list[Heading]]:
     """Return the text of every page, and the headings by size and weight. running: counts the lines left out."""
     body = _body_size(pages)
-    kept = _without_running(pages, body, running)
-    found = [_paragraphs(page, body) for page in kept]
+    levels = [_levels(page) for page in pages]
+    kept = _without_running(pages, levels, body, running)
+    heads = _heads(levels, body)
+    found = [_paragraphs(page, body, heads) for page in kept]
     _whole_over_page_breaks(found)
     endnotes = _end_notes(found)
     _foot_notes(found, body)
@@ -146,11 +149,11 @@ def _body_size(pages: Sequence[Sequence[Line]]) -> float:
     return sizes.most_common(1)[0][0] if sizes else 0.0
 
 
-def _without_running(pages: Sequence[Sequence[Line]], body: float, running: Counter[str]) -> list[list[Line]]:
+def _without_running(pages: Sequence[Sequence[Line]], levels: Sequence[_Levels], body: float,
+                     running: Counter[str]) -> list[list[Line]]:
     """Drop running lines, looked for from the top and from the foot, whatever the order in the file. A line set larger
     than the text is a title, even where its words run on the other pages. One outside the margins is text, and so is
     one that stands with the few lines of pages which are nearly empty."""
-    levels = [_levels(page) for page in pages]
     texts = [_running_texts(rows, *area, body) for rows, area in zip(levels, _text_areas(levels), strict=True)]
     kept = []
     for page, rows, words, (first, end) in zip(pages, levels, texts, between_running_lines(texts), strict=True):
@@ -160,7 +163,19 @@ def _without_running(pages: Sequence[Sequence[Line]], body: float, running: Coun
     return kept
 
 
-def _text_areas(levels: Sequence[Sequence[Sequence[Line]]]) -> list[tuple[float, float]]:
+def _heads(levels: Sequence[_Levels], body: float) -> set[int]:
+    """Return which lines (by ``id``) stand at one height, far above or below the text of most pages: they run, though
+    their words may change with the chapter, and belong to no paragraph."""
+    found: dict[int, list[Sequence[Line]]] = {}
+    for rows in levels:
+        gaps = [above[0].base - row[0].base for above, row in pairwise(rows)]
+        for at in (0, len(gaps)):
+            if _stands_apart(gaps, at, body) and not any(line.bold or line.size > _LARGER * body for line in rows[at]):
+                found.setdefault(round(rows[at][0].base), []).append(rows[at])
+    return {id(line) for same in found.values() if len(same) > max(1, len(levels) / 2) for row in same for line in row}
+
+
+def _text_areas(levels: Sequence[_Levels]) -> list[tuple[float, float]]:
     """Return, for each page, the lowest and highest base between the margins, which all pages share; those of turned
     pages count from another corner."""
     areas: dict[bool, tuple[float, float]] = {}
@@ -199,7 +214,7 @@ def _stands_apart(gaps: Sequence[float], at: int, body: float) -> bool:
     if at not in (0, len(gaps)) or len(gaps) < 2:
         return False
     own, *others = gaps if at == 0 else gaps[::-1]
-    return own > max(_APART * body, _UNEVEN * median(others))
+    return own > _APART * body and own > _UNEVEN * median(others)  # few need the median
 
 
 def _levels(page: Sequence[Line]) -> list[list[Line]]:
@@ -213,7 +228,7 @@ def _levels(page: Sequence[Line]) -> list[list[Line]]:
     return rows
 
 
-def _paragraphs(lines: Sequence[Line], body: float) -> list[_Paragraph]:
+def _paragraphs(lines: Sequence[Line], body: float, heads: Collection[int]) -> list[_Paragraph]:
     measure = _Measure(lines, body)
     found: list[_Paragraph] = []
     for at, line in enumerate(lines):
@@ -221,8 +236,8 @@ def _paragraphs(lines: Sequence[Line], body: float) -> list[_Paragraph]:
         if line.code and last is not None and last.kind == "code" and 0 < last.lines[-1].base - line.base:
             last.lines.append(line)
             continue
-        if line.row:
-            found.append(_Paragraph([line], "code" if line.code else "row"))
+        if line.row or id(line) in heads:
+            found.append(_Paragraph([line], "code" if line.code else "row" if line.row else "head"))
             continue
         following = lines[at + 1] if at + 1 < len(lines) else None
         if last is not None and last.kind == "text" and _continues(last.lines, line, following, measure):
@@ -388,7 +403,8 @@ def _split_at(marks: set[str], paragraph: _Paragraph) -> list[_Paragraph]:
 def _foot(page: Sequence[_Paragraph], body: float) -> Sequence[_Paragraph]:
     """Return a page's last paragraphs, as far as they are of smaller type, or hardly larger behind a raised mark."""
     start = len(page)
-    while start and page[start - 1].kind in ("text", "row") and max(line.size for line in page[start - 1].lines) < (
+    while start and page[start - 1].kind in ("text", "row", "head") and max(
+            line.size for line in page[start - 1].lines) < (
             1.02 if page[start - 1].lines[0].text[0] == RAISED else _SMALLER) * body:
         start -= 1
     return page[start:]
