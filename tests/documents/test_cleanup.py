@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from triforce_core.documents.cleanup import clean, finish, letters, neutralise
+from triforce_core.documents.cleanup import Words, clean, finish, letters, neutralise
 from triforce_core.documents.readers.source import Raw, RawPage
 from triforce_core.documents.reflow import strip_running_lines
 from triforce_core.documents.sections import split_sections
@@ -47,6 +47,10 @@ def test_a_garbled_layer_has_no_letters() -> None:
     assert letters(code) == len("".join(code.split()))
     shifted = "".join(chr(ord(letter) - 29) if letter.isalpha() else letter for letter in words)
     assert letters(shifted) == 0  # glyphs by their numbers, without a map
+    before, names = Words(), [f"{one}{two}{three}pq" for one in "bcdfgh" for two in "kmn" for three in "stvw"]
+    assert letters(" ".join(names), before) == 0
+    before.add(f"The names are {' '.join(names[:30])}, and each of them is a register of the harbour master.")
+    assert letters(" ".join(names), before) == 5 * len(names) and letters(shifted, before) == 0
 
 
 def test_running_lines_go() -> None:
@@ -54,7 +58,7 @@ def test_running_lines_go() -> None:
     pages[0][-1] = "ix"  # front matter is numbered in its own way
     for number, page in enumerate(strip_running_lines(pages, Counter()), 1):
         assert page == [f"text {'x' * number}", f"more {'y' * number}"]
-    sides = [[("WHALES" if n % 2 else "OF SHIPS"), "word " * (n + 1), f"Page {n} of 10"] for n in range(10)]
+    sides = [[("WHALES" if n % 2 else "OF SHIPS"), "", "word " * (n + 1), f"Page {n} of 10"] for n in range(10)]
     told = Counter[str]()
     assert all(page == ["word " * (n + 1)] for n, page in enumerate(strip_running_lines(sides, told)))
     assert told == {"Page … of …": 10, "WHALES": 5, "OF SHIPS": 5}
@@ -70,6 +74,7 @@ def test_running_lines_go() -> None:
             [f"Total {n * n} of {n * 7}", f"words {'x' * n}", f"{n * n + 3}"] for n in range(9)
         ],  # figures, not page numbers
         [[f"Question {n}", f"words {'x' * n}"] for n in range(1, 9)],
+        [["Certificate", f"for {'x' * n}", "The office, 3 May 1911"] for n in range(9)],  # nearly empty
         [[]] * 3,
     ],
 )

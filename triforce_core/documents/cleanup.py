@@ -36,6 +36,7 @@ _FEW_VOWELS = 0.15  # of a page's characters; English has a third
 _IMPOSSIBLE = 0.37  # share of words without a vowel, of more than so many; indexes and listings have less
 _UNLIKE = 0.25  # of the words that differ: code has one name of consonants again and again
 _MANY_WORDS = 60
+_FAMILIAR = 0.2  # of the words that differ stand on other pages, too
 _LATIN = re.compile("[a-z]{3,}")
 _WORD = re.compile(r"[^\W\d_]{3,}")
 _VOWEL = re.compile("[aeiouy]")
@@ -63,9 +64,27 @@ def one_line(text: str, longest: int = 200) -> str:
     return " ".join(clean(text[: longest * 4])[0].split())[:longest]
 
 
-def letters(raw: str) -> int:
+class Words:
+    """The Latin words of the pages so far, by which a page of code or figures is known from a garbled one: a garbled
+    layer has words of its own."""
+
+    def __init__(self) -> None:
+        self._known, self._pages = set[str](), list[str]()
+
+    def add(self, page: str) -> None:
+        self._pages.append(page)
+
+    def know(self, words: set[str]) -> bool:
+        """Say whether enough of a page's words stand on others."""
+        self._known.update(word for page in self._pages for word in _LATIN.findall(page.lower()))
+        self._pages.clear()  # few documents ask at all
+        return len(words & self._known) > _FAMILIAR * len(words)
+
+
+def letters(raw: str, before: Words | None = None) -> int:
     """Count the characters that carry text: none of a garbled layer, which has many private-use, replacement or control
-    characters, or Latin words as no language has them, for its glyphs were given the letters of others."""
+    characters, or Latin words as no language has them, for its glyphs were given the letters of others. before: the
+    words of the pages before."""
     solid = len("".join(raw.split()))
     if len(_GARBLED.findall(raw)) > _GARBLED_SHARE * solid:
         return 0
@@ -73,7 +92,7 @@ def letters(raw: str) -> int:
         words = _LATIN.findall(raw.lower())
         without = [word for word in words if _VOWEL.search(word) is None]
         if len(words) > _MANY_WORDS and len(without) > _IMPOSSIBLE * len(words) and (
-                len(set(without)) > _UNLIKE * len(set(words))):
+                len(set(without)) > _UNLIKE * len(set(words))) and not (before and before.know(set(words))):
             return 0
     return solid
 

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 _FULL = 0.8  # proportional type: a full line may have that share of the usual characters ...
 _FULL_SENTENCE = 0.95  # ... and, where it ends a sentence and the next begins one, this share
@@ -31,12 +32,14 @@ _SUSPENDED = frozenset("and or to nor und oder bis et ou y o".split())  # "first
 _SHARE = 0.6
 _FEWEST = 3
 _ROUNDS = 3  # a header may have several lines
+_FEW_LINES = 5  # of most pages: these are nearly empty
 _Key = tuple[str, int | None]
 _BARE = "#"
 _PAGED = "\v"  # any words with a page number that stands apart: the head names the chapter
 _NUMBER = re.compile(r"[0-9]{1,6}")
 _ROMAN = re.compile(r"[ivxlc]{1,7}", re.IGNORECASE)
 _LONGEST = 120
+_TEXT = "x" * (_LONGEST + 1)  # too long to run
 _LABEL = "\t"  # before the words of a key such as "question"
 # A number that counts the pages stands alone at one end of the line, apart from its words, or with a word for "page".
 # That of "Question 7" does not.
@@ -139,10 +142,24 @@ def strip_running_lines(pages: Sequence[Sequence[str]], removed: Counter[str]) -
     """Return pages as lists of lines, without their running lines, which are counted in ``removed`` by their words.
     Empty lines at the edges go with them."""
     kept = []
-    for page, (first, end) in zip(pages, between_running_lines(pages), strict=True):
+    few = median(sum(map(bool, map(str.strip, page))) for page in pages) < _FEW_LINES if pages else False
+    masked = [[line if _may_run(page, at) else _TEXT for at, line in enumerate(page)] for page in pages]
+    for page, (first, end) in zip(pages, between_running_lines(masked if few else pages), strict=True):
         kept.append(list(page[first:end]))
         removed.update(words_that_run(line) for line in (*page[:first], *page[end:]) if line.strip())
     return kept
+
+
+def _may_run(page: Sequence[str], at: int) -> bool:
+    """Say whether a line of a nearly empty page may be a running one: it is blank, has the page's number, or stands
+    farther from the others than these from each other."""
+    line = page[at].strip().casefold()
+    if not line or line.strip("-–—|[]() .").isdigit() or _PAGE_NUMBER.search(line):
+        return True
+    full = [number for number, other in enumerate(page) if other.strip()]
+    gaps = [below - above for above, below in pairwise(full)]
+    own, *others = gaps[:: 1 if at == full[0] else -1] or [0]
+    return at in (full[0], full[-1]) and bool(others) and own > median(others)
 
 
 def words_that_run(line: str) -> str:

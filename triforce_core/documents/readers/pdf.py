@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ...errors import DamagedDocumentError, DocumentTooLargeError, EmptyDocumentError, EncryptedDocumentError
-from ..cleanup import FEW_LETTERS, letters, one_line
+from ..cleanup import FEW_LETTERS, Words, letters, one_line
 from ..limits import LONG_SIDE
 from ..reflow import strip_running_lines, vocabulary
 from .pdf_damage import Damage, damage
@@ -24,7 +24,7 @@ from .source import Heading, Raw, RawPage, Source, Unread, is_are, page_numbers
 if TYPE_CHECKING:
     from pypdf import PdfReader
 
-LINES_VERSION = 12  # of what is made of PDFium's characters; raise it when the same file would give other text
+LINES_VERSION = 13  # of what is made of PDFium's characters; raise it when the same file would give other text
 _NO_TITLE = re.compile(r"untitled|microsoft word|\.(docx?|tex|dvi|pdf|indd|qxd)\b|^\W*$", re.IGNORECASE)
 _LONGEST_LANGUAGE = 128  # bytes of UTF-16
 _PASSWORD_ERROR = 4  # FPDF_ERR_PASSWORD
@@ -111,7 +111,7 @@ def read_with_pdfium(source: Source) -> Raw:
     count = _checked(source, len(pdf))
     if pdf.get_formtype() != c.FORMTYPE_NONE:
         pdf.init_forms()  # its fields' values are asked for through it
-    unread, off, seen = Unread(), found.layers_off, Typeface()
+    unread, off, seen, before = Unread(), found.layers_off, Typeface(), Words()
     scans = Scans(source, unread)
 
     def read(index: int, raw: RawPage) -> None:
@@ -121,8 +121,10 @@ def read_with_pdfium(source: Source) -> Raw:
             unread.hidden += hidden
             unread.attached += _pinned(page, partial(pdfium.PdfAttachment, pdf=pdf), c)
             raw.text = "\n".join(line.text for line in raw.lines)
-            if letters(raw.text) < FEW_LETTERS:
+            if letters(raw.text, before) < FEW_LETTERS:
                 raw.picture, raw.garbled = _is_drawn(page, c), len(raw.text.split()) > FEW_LETTERS
+            else:
+                before.add(raw.text)
             if source.recognisers is not None and (raw.picture or raw.garbled):
                 across, down = page.get_size()
                 scans.add(raw, page.render(scale=LONG_SIDE / max(across, down)).to_pil(), across)
