@@ -20,7 +20,7 @@ from tests.documents import hostile
 from triforce_core.documents import Document, read, read_document
 from triforce_core.documents.ocr import skew
 from triforce_core.documents.ocr_layout import Box, reading_order, spans_of
-from triforce_core.documents.ocr_letters import Reader
+from triforce_core.documents.ocr_letters import Reader, UnknownLayerError
 from triforce_core.errors import EmptyDocumentError, ScannedDocumentError
 
 LINES = ["The ship Margaret left Tromso on 14 May with salt.", "Captain Ellen Voss had signed for 312 barrels in all.",
@@ -126,7 +126,7 @@ def test_the_last_layer_finds_what_the_whole_network_does() -> None:
     assert (best.argmax(2) == whole.argmax(2)).all() and len(set(best.characters[0])) > 10
     first = (best.characters != 0) & (np.diff(best.characters, prepend=0) != 0)
     assert best.max(2)[first] == pytest.approx(whole.max(2)[first], abs=1e-4)
-    with pytest.raises(ValueError, match="another last layer"):
+    with pytest.raises(UnknownLayerError):
         Reader(model.replace(b"Softmax", b"Sigmoid"), onnxruntime.InferenceSession)
 
 

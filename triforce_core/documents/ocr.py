@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from math import cos, radians, sin, tan
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from .document import Word
 from .limits import LONG_SIDE
 from .ocr_layout import Box, reading_order, spans_of
-from .ocr_letters import Reader
+from .ocr_letters import Reader, UnknownLayerError
 from .readers.pdf_lines import lines_of_spans
 from .readers.pdf_spans import Line
 
@@ -95,8 +96,9 @@ class Recogniser:
         engine.update_params(use_det=True, use_rec=True)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
-        engine.text_rec.session = Reader(Path(named["Rec.model_path"]).read_bytes(), lambda model: (
-            onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])))
+        with suppress(UnknownLayerError):  # the library runs the whole of another network, which takes a little longer
+            engine.text_rec.session = Reader(Path(named["Rec.model_path"]).read_bytes(), lambda model: (
+                onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])))
 
     def page(self, picture: Image, points: float) -> Recognised:
         """Read a picture that is so many points wide, in whichever of four directions it stands."""

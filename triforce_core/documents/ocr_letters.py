@@ -34,8 +34,13 @@ class Best:
         return self.certain
 
 
+class UnknownLayerError(ValueError):
+    """The network ends in another layer than this one."""
+
+
 class Reader:
-    """The network in place of the library's. model: the ONNX file; start: makes a session of one."""
+    """The network in place of the library's. model: the ONNX file; start: makes a session of one. Raises
+    UnknownLayerError."""
 
     def __init__(self, model: bytes, start: Callable[[bytes], Any]) -> None:
         import numpy as np
@@ -43,9 +48,9 @@ class Reader:
         graph = b"".join(part for number, part, _ in _fields(model) if number == _GRAPH)
         nodes = [(_named(node, _TAKES), _named(node, _GIVES), _named(node, _KIND)[0])
                  for number, node, _ in _fields(graph) if number == _NODE]
-        first = max(at for at, (_, _, kind) in enumerate(nodes) if kind == _LAST[0])
+        first = max((at for at, (_, _, kind) in enumerate(nodes) if kind == _LAST[0]), default=len(nodes))
         if tuple(kind for _, _, kind in nodes[first:] if kind != "Identity") != _LAST:
-            raise ValueError("The network for lines has another last layer than this version knows.")
+            raise UnknownLayerError
         features, *names = nodes[first][0] + [name for taken, _, kind in nodes[first:] if kind == "Add"
                                               for name in taken[1:]]
         last = {gives[0] for _, gives, _ in nodes[first:]}
