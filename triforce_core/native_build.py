@@ -30,10 +30,12 @@ CACHE = "TRIFORCE_KERNEL_CACHE"  # another folder for it
 _SOURCE = Path(__file__).resolve().parent / "kernels" / "native"
 AHEAD = _SOURCE.parent / "ahead"  # libraries that a wheel brings
 _AVX512 = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd"}
-# Levels of x86, the best first: what a compiler is told, and what /proc/cpuinfo says of a CPU that has it. The second,
-# if tuned for no CPU in particular, took up to 1.22 times as long for one row.
-LEVELS = {"avx512-bf16": (("-march=x86-64-v4", "-mavx512bf16", "-mavx512vbmi"),
-                          _AVX512 | {"avx512_bf16", "avx512vbmi"}),
+_BF16 = "-march=x86-64-v4", "-mavx512bf16", "-mavx512vbmi"
+# Levels of x86, the best first: what a compiler is told, and what /proc/cpuinfo says of a CPU that has it. "avx512", if
+# tuned for no CPU in particular, took up to 1.22 times as long for one row.
+LEVELS = {"amx": ((*_BF16, "-mamx-tile", "-mamx-bf16"),
+                  _AVX512 | {"avx512_bf16", "avx512vbmi", "amx_tile", "amx_bf16"}),
+          "avx512-bf16": (_BF16, _AVX512 | {"avx512_bf16", "avx512vbmi"}),
           "avx512": (("-march=x86-64-v4", "-mtune=skylake-avx512"), _AVX512),
           "avx2": (("-march=x86-64-v3",), {"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe"})}
 _SECONDS = 120  # a compiler that takes longer is not waited for

@@ -286,7 +286,7 @@ def test_what_a_wheel_brings_needs_no_compiler(made: bytes, afresh: Path, monkey
     if "avx2" not in native_build._cpu():
         pytest.skip("a CPU of no usual level")
     brings(afresh, made, monkeypatch)
-    assert compiled().library is not None and "compiled ahead for avx" in compiled().summary
+    assert compiled().library is not None and "compiled ahead for a" in compiled().summary
 
 
 @pytest.mark.skipif(not native_build._has_levels(), reason="compiled ahead for Linux on x86 alone")
@@ -294,7 +294,7 @@ def test_what_a_wheel_brings_may_be_of_no_use(afresh: Path, monkeypatch: pytest.
     """As on a system with older libraries than the wheel's."""
     brings(afresh, b"nonsense", monkeypatch)
     torchs("no C compiler")
-    assert len(list((afresh / "ahead").iterdir())) == 3  # other machines may share them
+    assert len(list((afresh / "ahead").iterdir())) == 4  # other machines may share them
 
 
 def test_insisted_on_and_missing(afresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
