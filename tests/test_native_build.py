@@ -175,7 +175,8 @@ def test_a_cpu_gets_the_best_level_it_has(folder: Path, monkeypatch: pytest.Monk
     compiler_of(folder, WRITES, monkeypatch)
     made = compile_levels(folder / "ahead")
     told = {file.name.rpartition("-")[0]: file.read_text() for file in made}
-    assert len(told) == 4 and "-mamx-bf16" in told["amx"] and "-march=x86-64-v3" in told["avx2"] and "-mavx512bf16" in told["avx512-bf16"]
+    assert len(told) == 4 and "-mamx-bf16" in told["amx"]
+    assert "-march=x86-64-v3" in told["avx2"] and "-mavx512bf16" in told["avx512-bf16"]
     monkeypatch.setattr(native_build, "AHEAD", folder / "ahead")
     for flags, level in CPUS.items():
         monkeypatch.setattr(native_build, "_cpu", lambda flags=flags: f"flags\t: {flags}\n")
