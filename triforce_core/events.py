@@ -251,13 +251,20 @@ class GGUFDownload:
     """A curated model as a GGUF file, quantised so that it fits here and, if that can be, is fast enough.
 
     repo: OWNER/NAME:KIND, as a fetch takes it. kind: how it is quantised. context: tokens that fit. tokens_per_second:
-    of plain decoding, as of ``CuratedModel``."""
+    of plain decoding, as of ``CuratedModel``. drafter, drafter_nbytes: likewise of its draft model; "" for none."""
 
     repo: str
     kind: str
     nbytes: int
     context: int
     tokens_per_second: float
+    drafter: str = ""
+    drafter_nbytes: int = 0
+
+    @property
+    def total(self) -> int:
+        """Return the bytes of a download, its draft model's too."""
+        return self.nbytes + self.drafter_nbytes
 
 
 @dataclass(frozen=True, slots=True)

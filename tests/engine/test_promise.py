@@ -52,8 +52,10 @@ def test_another_vocabulary_is_tried_too_and_nothing_is_promised_without_a_draft
 def test_what_does_not_pay_is_left_out(pair, tmp_path, monkeypatch, accepted, drafts) -> None:
     """The same words, and not even read by the draft model; where nothing is known it is tried."""
     monkeypatch.setattr(selector, "measure_costs", lambda *_: CHEAP)
+    monkeypatch.setattr(promise_of, "measure", lambda loaded, profile: iter([0.5]))
     engine = Engine(pair_config((pair[0], BUILTIN), measurements=tmp_path))
-    list(engine.load())
+    tried = [step for step in engine.load() if isinstance(step, LoadProgress) and step.stage.startswith("Trying")]
+    assert [step.fraction for step in tried] == [0.5], "a stranger is tried when it is first loaded"
     if accepted is not None:
         engine._profile.keep_promise(DraftPromise(accepted, 10.0, 0.5, 2.0))
     list(engine.open_document(document(sentences=60)))

@@ -133,6 +133,9 @@ def test_first_models_are_few_of_different_sizes_and_fast_where_any_is(monkeypat
     assert [model.name for model in curated.first_models(slow)] == ["Qwen3 1.7B"]
     assert curated.first_models([replace(model, gguf=None) for model in offered]) == []
     with_gguf = {model.name for model in offered if model.gguf}
+    drafts = {model.name: model.gguf.drafter for model in offered if model.gguf}
+    assert drafts["Qwen3 8B"] == "unsloth/Qwen3-0.6B-GGUF:Q4_K_M" and drafts["Qwen3 1.7B"] == ""
+    assert drafts["Llama 3.2 3B Instruct"] == "unsloth/Llama-3.2-1B-Instruct-GGUF:Q4_K_M"
     assert {"SmolLM3 3B", "Gemma 3 4B Instruct", "Llama 3.2 3B Instruct", "Qwen3 8B"} <= with_gguf
 
 

@@ -37,7 +37,7 @@ from . import promise
 from .loading import Loaded, choose, fingerprint, full_cache, load
 from .pipeline import Parts
 from .plan import prefill_chunk
-from .prefill import Cancellation, LeftConversations, Reading, prefill, prepare, share_done
+from .prefill import Cancellation, LeftConversations, Reading, prefill, prepare
 from .saved_readings import SavedReading
 from .session import AnswerEvent, Question, Session
 from .tune import ROOM, open_profile, subject, tune, usual_lengths
@@ -95,7 +95,15 @@ class Engine:
         assert self._loaded is not None
         if self._profile is None and (self.config.measurements is not None or self.config.tune):
             self._profile = self._open_profile()
+            yield from self._try_draft(self._profile)
         yield self._info
+
+    def _try_draft(self, profile: Profile) -> Iterator[LoadProgress]:
+        """Measure once what a draft model of another family promises, so that it is left out where it does not pay."""
+        loaded = self._need_loaded()
+        if loaded.words is not None and profile.promise is None and self._shard.world == 1:
+            for share in promise.measure(loaded, profile):
+                yield LoadProgress(f"Trying {loaded.info.draft_name} as draft model", share)
 
     def tune(self, contexts: Sequence[int] = ()) -> Iterator[PrefillProgress | ModelInfo]:
         """Measure what passes cost here, and forget what was measured before; closes the open document. The last event
@@ -116,10 +124,6 @@ class Engine:
         yield from self._within_memory("measuring", tune(
             loaded, self._profile, contexts or usual_lengths(loaded, longest), chunk, self._cancelled,
             lambda tokens: loaded.planner.plan(tokens, self._held, together=True)))
-        if loaded.draft is not None and self._shard.world == 1 and not self._cancelled():
-            started = perf_counter()
-            for share in promise.measure(loaded, self._profile, self._cancelled):
-                yield share_done("tune", share, 100, started)
         yield self._info
 
     def _open_profile(self) -> Profile:

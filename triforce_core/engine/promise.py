@@ -3,7 +3,7 @@ what their passes take. Measured once, and kept beside the costs of passes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from ..assets import BUILTIN_FOLDER
 from ..config import EngineConfig, SamplingParams, SpeculationConfig
@@ -50,7 +50,7 @@ def profile_of(loaded: Loaded, config: EngineConfig) -> Profile:
                                                      loaded.draft_fingerprint, loaded.shard))
 
 
-def measure(loaded: Loaded, profile: Profile, cancelled: Callable[[], bool] = lambda: False) -> Iterator[float]:
+def measure(loaded: Loaded, profile: Profile) -> Iterator[float]:
     """Measure, and keep it in ``profile``; yield the share that is done. Raises ConfigError."""
     if loaded.draft is None:
         raise ConfigError("There is no draft model to be tried", remedy="Name one with --draft-model.")
@@ -65,17 +65,14 @@ def measure(loaded: Loaded, profile: Profile, cancelled: Callable[[], bool] = la
     sampler = Sampler(SamplingParams())
     pipeline = started(loaded, full, plan_for(loaded, full, _ALONE, len(context)), context, chunk, sampler)
     yield 0.1
-    costs = measure_costs(pipeline, full, context, None, loaded.shard, sampler, cancelled)
-    if costs is None:
-        return
+    costs = measure_costs(pipeline, full, context, None, loaded.shard, sampler)
+    assert costs is not None, "nobody cancels"
     pipeline.start(context)
     yield 0.2
     alike = 0
     for done, same in enumerate(_guesses(pipeline, full, context, following, sampler), start=1):
         alike += same
         yield 0.2 + 0.8 * done / len(following)
-        if cancelled():
-            return
     accepted = alike / len(following)
     gain = best_gain(costs, pipeline.plan.candidates.gamma2s, 1, accepted)
     profile.keep_promise(DraftPromise(accepted, costs.plain, costs.step, gain))

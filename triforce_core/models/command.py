@@ -24,7 +24,8 @@ REPO is OWNER/NAME, or a name of the list; OWNER/NAME:Q4_K_M (or a file's name) 
 --offer lists, marking the one that --fetch takes where nothing is said. --draft-model REPO beside --fetch fetches its
 draft model too.
 --json prints one object for each model; drafts [{name, model, parameters, why_not, foreign, cost, promise}] says which
-others may draft for it. What a pair brings here is measured by: python -m triforce_core tune --model M --draft-model D
+others may draft for it. One of another family is tried when it is first loaded as draft model; what it brings then
+stands in what python -m triforce_core tune --model M --draft-model D says.
 """
 
 

@@ -204,11 +204,15 @@ class _Judge:
     def _gguf(self, entry: Entry) -> GGUFDownload | None:
         """Return the GGUF file with the least rounding that is fast enough here; else the smallest, if that fits."""
         least, found = min(_USABLE_TOKENS, entry.shape.max_context), None
+        drafter = find(entry.drafter) if entry.drafter else None
+        small = {f"{repo}:{kind}": nbytes for kind, (repo, nbytes) in drafter.ggufs.items()} if drafter else {}
+        draft = min(small, key=small.__getitem__, default="")
         for kind in (kind for kind in _GGUF_KINDS if kind in entry.ggufs):
             form = self._in_form(entry, kind, self._quantised(entry.shape, kind), None)
             if form.plan and form.plan.context >= least:
                 repo, nbytes = entry.ggufs[kind]
-                found = GGUFDownload(f"{repo}:{kind}", kind, nbytes, form.plan.context, form.rate)
+                found = GGUFDownload(f"{repo}:{kind}", kind, nbytes, form.plan.context, form.rate, draft,
+                                     small.get(draft, 0))
                 if form.rate >= USABLE_RATE:
                     break
         return found

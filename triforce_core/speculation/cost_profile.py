@@ -66,8 +66,10 @@ class Profile:
         return f"{tried}measured {self.measured} at {listed} tokens"
 
     def forget(self) -> None:
-        """Forget all of it, the file too."""
+        """Forget what passes cost, and the file; not what the draft model promised."""
+        promise = self.promise
         self._clear()
+        self.promise = promise
         if self._path is not None:
             with suppress(OSError):
                 self._path.unlink(missing_ok=True)

@@ -151,8 +151,9 @@ class Models:
         """Download one of the first chat models, to be used when it is here."""
         wanted = next((one.gguf for one in self.listed if one.first and one.gguf and one.gguf.repo == repo), None)
         if wanted is not None:
-            self.refused, self._agreed = "", wanted.nbytes
-            self._go(FETCH, replace(self._config(), model=repo, draft_model="none", allow_download=True), repo)
+            self.refused, self._agreed = "", wanted.total
+            self._go(FETCH, replace(self._config(), model=repo, draft_model=wanted.drafter or "none",
+                                    allow_download=True), repo)
 
     def fetch(self) -> None:
         """Download the wanted model with its draft model, or the offered one."""
@@ -204,11 +205,10 @@ class Models:
                 elif isinstance(event, CuratedModel):
                     listed.append(event)
                 elif isinstance(event, ModelOffer) and errand == FETCH:
-                    offered += event.nbytes
-                    self._use = f"{event.repo}/{event.file}" if self.choosing and event.file else ""
-                    if offered > self._agreed * _MORE:
-                        problem = LARGER.format(repo=event.repo)
+                    problem = self._weigh(event, offered)
+                    if problem:
                         break
+                    offered += event.nbytes
                 elif isinstance(event, ModelOffer):
                     self.offer = event
                 elif isinstance(event, LoadProgress):
@@ -232,6 +232,13 @@ class Models:
             self._use = ""
         elif errand == LOOK:
             self._hand_over()
+
+    def _weigh(self, offer: ModelOffer, before: int) -> str:
+        """Note which file is used once it is here, where one is chosen for that, and return why it is not fetched.
+        before: bytes of offers before it: its draft model's comes second."""
+        if not before:
+            self._use = f"{offer.repo}/{offer.file}" if self.choosing and offer.file else ""
+        return LARGER.format(repo=offer.repo) if before + offer.nbytes > self._agreed * _MORE else ""
 
     def _hand_over(self) -> None:
         """Have the model used that was downloaded for that."""

@@ -16,6 +16,7 @@ CHOOSE = "Choose a chat model"
 CHOOSE_HELP = ("Chosen for the memory that is free now and for the speed that was measured here at the best moment so "
                "far. Times are modelled from it: it takes at least so long. Nothing was downloaded yet.")
 FACTS = "{size} from {repo} · {licence}"
+DRAFT = " · with its draft model, {size} from {repo}"
 TIMES = "Reads 60 pages in {read}, writes an answer in {write}. Takes {context} tokens of context."
 USE = "Download {size} and use it"
 NONE = "None of the models of the list fits into the memory that is free now."
@@ -26,15 +27,17 @@ _PAGES_TOKENS, _ANSWER_TOKENS = 60 * 375, 200
 def choice(model: CuratedModel, models: Models) -> str:
     """Return one to choose: what it is, how fast it would be, and the button that fetches it."""
     assert model.gguf is not None, "only those are offered"
-    size, gguf = fmt.size(model.gguf.nbytes), model.gguf
-    facts = FACTS.format(size=size, repo=gguf.repo, licence=model.licence)
+    size, gguf = fmt.size(model.gguf.total), model.gguf
+    facts = FACTS.format(size=fmt.size(gguf.nbytes), repo=gguf.repo, licence=model.licence)
+    if gguf.drafter:
+        facts += DRAFT.format(size=fmt.size(gguf.drafter_nbytes), repo=gguf.drafter)
     times = TIMES.format(read=fmt.seconds(_PAGES_TOKENS / max(model.read_per_second, 0.1)),
                          write=fmt.seconds(_ANSWER_TOKENS / max(gguf.tokens_per_second, 0.01)),
                          context=fmt.count(gguf.context))
     if models.fetching == gguf.repo:
         action = errand(models)
-    elif gguf.nbytes > model.disk_free:
-        action = f'<p class="tf-bad">{esc(full(model.folder, model.disk_free, gguf.nbytes))}</p>'
+    elif gguf.total > model.disk_free:
+        action = f'<p class="tf-bad">{esc(full(model.folder, model.disk_free, gguf.total))}</p>'
     else:
         action = "" if models.fetching else button(USE.format(size=size), "get-model", css="tf-primary", repo=gguf.repo)
     return (f'<li class="tf-model"><h3>{esc(model.name)}</h3><p class="tf-model-facts">{esc(facts)}</p>'

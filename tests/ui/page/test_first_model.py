@@ -30,6 +30,9 @@ HERE = ModelFound(f"{REPO}/{FILE}", f"/hub/{FILE}", "cache", 2_500_000_000,
                   info=ModelInfo("four", "", "cpu", "", "CPU", "bfloat16", 40_960, 0, 1))
 
 
+TINY = "a/tiny-GGUF:Q4_K_M"
+
+
 @pytest.fixture
 def errands() -> Errands:
     return Errands({LOOK: [FOUR, TWO, LARGE], FETCH: [OFFER, LoadProgress(f"Fetching {FILE}: 1.0 GB of 2.5 GB", 0.4)]})
@@ -127,3 +130,20 @@ def test_the_first_screen_in_a_browser(tab, served, errands: Errands, monkeypatc
     tab.wait_for_selector(".tf-first [data-action=first-models]")
     errands.hold.set()
     models.listed, models.problem, models.refused = (), "", ""
+
+
+def test_a_known_draft_model_comes_with_it(models: Models, errands: Errands) -> None:
+    """It is counted in the size that a person agrees to, and is not the model that is used then."""
+    with_draft = replace(FOUR, gguf=replace(FOUR.gguf, drafter=TINY, drafter_nbytes=400_000_000))
+    small = replace(OFFER, repo="a/tiny-GGUF", nbytes=400_000_000, file="tiny-Q4_K_M.gguf")
+    errands.says |= {LOOK: [with_draft], FETCH: [OFFER, small, LoadProgress("Fetching", 0.4)]}
+    models.choose_first()
+    wait_for(idle(models))
+    html = view.first_model(models)
+    assert f"with its draft model, 400 MB from {TINY}" in html and "Download 2.9 GB and use it" in html
+    errands.says[LOOK] = [HERE, with_draft]
+    used: list[ModelFound] = []
+    models.on_here = used.append
+    models.get(f"{REPO}:Q4_K_M")
+    wait_for(lambda: bool(used) or bool(models.problem))
+    assert used == [HERE] and errands.sent[1][1].draft_model == TINY
