@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from engine.tiny import document, pair_config
+from engine.tiny import document, pair_config, write_model
 
 from triforce_core.config import BUILTIN, EngineConfig, SamplingParams, SpeculationConfig
 from triforce_core.engine.engine import Engine
@@ -51,6 +51,15 @@ def test_words_are_those_of_plain_decoding(tiny: Engine, temperature: float, tie
 
 def test_what_it_reads_lies_elsewhere_than_what_the_target_attends(tiny: Engine) -> None:
     assert answer(tiny, 0.0, 2, draft_cache="cross").stats.settings["draft_cache"] == "streaming"
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_one_vocabulary_in_logits_of_two_widths(pair, tmp_path: Path, temperature: float) -> None:
+    engine = opened(pair_config((pair[0], write_model(tmp_path / "draft", layers=1, heads=2, seed=2, unused=64))))
+    plain = answer(engine, temperature, 32, "autoregressive")
+    fast = answer(engine, temperature, 32, middle_cache="none", gamma2=4)
+    assert fast.token_ids == plain.token_ids
+    assert fast.stats.acceptance["draft"].tested > 10
 
 
 def test_trees_are_for_models_of_one_vocabulary(pair) -> None:

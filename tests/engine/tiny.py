@@ -20,9 +20,11 @@ from triforce_core.documents.document import Document, Page
 TOKENIZER = Path(__file__).with_name("tiny_tokenizer.model")  # 8,192 pieces: scores of few pieces are soon computed
 
 
-def write_model(folder: Path, *, layers: int, heads: int, seed: int, context: int = 4096) -> Path:
-    """Random Llama weights, large enough that attention and context decide the next token."""
-    hidden, inner, vocabulary = heads * 32, heads * 64, 8192
+def write_model(folder: Path, *, layers: int, heads: int, seed: int, context: int = 4096,
+                unused: int = 0) -> Path:
+    """Random Llama weights, large enough that attention and context decide the next token. unused: rows of the
+    embedding beyond the tokenizer's pieces."""
+    hidden, inner, vocabulary = heads * 32, heads * 64, 8192 + unused
     folder.mkdir(parents=True)
     config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": hidden,
               "intermediate_size": inner, "num_hidden_layers": layers, "num_attention_heads": heads,

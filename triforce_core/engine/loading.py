@@ -114,10 +114,11 @@ def model_folder(name: str, role: str, config: EngineConfig) -> Path:
     return find_model(name, allow_download=config.allow_download)
 
 
-def translation(target: Tokenizer, draft: Tokenizer, name: str) -> Translation | None:
-    """Return how a draft model reads and writes its target's tokens; None where both have the same. Raises
+def translation(target: Tokenizer, draft: Tokenizer, name: str, widths: tuple[int, int]) -> Translation | None:
+    """Return how a draft model reads and writes its target's tokens; None where both have the same. widths: of the
+    target's logits and of its own, which differ within some families (Qwen2.5 0.5B and 7B). Raises
     TokenizerMismatchError."""
-    if target.same_vocabulary(draft):
+    if target.same_vocabulary(draft) and widths[0] == widths[1]:
         return None
     words = Translation(target, draft)
     if not words.shared:
@@ -158,7 +159,8 @@ def choose(config: EngineConfig, shard: Shard = ALONE, *, together: bool = True)
     if wanted != "none" and (builtin or wanted != "auto"):
         draft_folder = model_folder(BUILTIN if own else wanted, "draft", config)
         if not (builtin and own):
-            words = translation(tokenizer, Tokenizer(BUILTIN_FOLDER if own else draft_folder), wanted)
+            widths = read_config(folder).vocab_size, read_config(draft_folder).vocab_size
+            words = translation(tokenizer, Tokenizer(BUILTIN_FOLDER if own else draft_folder), wanted, widths)
     limit_device_memory(device, limit_bytes(config))
     planner = _planner(config, folder, draft_folder, device, dtype, shard, why_there, alike=words is None)
     target, wish = planner.wish.target, planner.wish

@@ -245,9 +245,10 @@ class Survey:
 
     def _choice(self, one: _Known, other: _Known) -> DraftChoice:
         """Return what a model promises as draft of another."""
-        assert one.tokenizer and other.tokenizer and other.shape
-        place, foreign = other.place, not one.tokenizer.same_vocabulary(other.tokenizer)
-        choice = DraftChoice(place.name, place.model, other.shape.num_parameters, _why_not(one, other), foreign)
+        assert one.tokenizer and other.tokenizer and one.shape and other.shape
+        place = other.place
+        alike = one.tokenizer.same_vocabulary(other.tokenizer) and one.shape.vocab_size == other.shape.vocab_size
+        choice = DraftChoice(place.name, place.model, other.shape.num_parameters, _why_not(one, other), not alike)
         try:
             device, dtype = self._products
             reads = [pass_bytes(known.place.folder, dtype, device) for known in (one, other)]
