@@ -122,3 +122,20 @@ def test_lengths_chosen_by_the_past_change_no_word_when_deciding_by_draws(temper
                                    done.draft.confidence))
     assert text[:150] == context[:150] and len(asked) > 1
     assert chosen is None or list(chosen[:148]) == context[2:150]
+
+
+@pytest.mark.parametrize("dearer", [1.0, 5.0])
+def test_drafts_that_take_longer_than_was_measured_end_where_times_are_compared(dearer: float) -> None:
+    """With much else to do a machine measured a drafted token at a fifth of what it takes, and answers at 0.7x."""
+    costs = Costs(10.0, ((1, 10.0), (32, 12.0)), 2.0)
+    controller = Controller(costs, Candidates((2, 4, 8), True), Prior(0.9), clocks=False, compares=True)
+    drafted = 0
+    for number in range(60):
+        choice = controller.next()
+        assert number >= 2 or choice.gamma2 == 0
+        length, load = choice.gamma2, 3.0 + number % 2  # whatever else the machine does
+        steps = 2.0 * dearer * length
+        took = (costs.verifying(length + 1) + steps if length else 10.0) * load
+        controller.learn(RoundSeen(choice, [False] * length, length, length, length, took))
+        drafted += length > 0
+    assert drafted > 50 if dearer == 1 else drafted < 20

@@ -57,13 +57,13 @@ def test_the_words_stay_whatever_is_chosen(engine, monkeypatch, tiers, dear):
     if dear:
         monkeypatch.setattr(selector, "measure_costs", lambda *_: DEAR)
     plain = answer(engine, temperature=0.8, engine="autoregressive", verifier="coupled")[0].token_ids
-    for _ in range(2):  # the second goes by what the first has learnt
+    for number in range(2):  # the second goes by what the first has learnt
         done, rounds = answer(engine, temperature=0.8, verifier="coupled", **tiers)
         assert done.token_ids == plain
         assert tuple(token for event in rounds for token in event.token_ids) == plain
         if "gamma2" in tiers:
             assert {event.gamma2 for event in rounds} == {5}
-        if dear:
+        if dear and not number:
             assert any(event.gamma2 for event in rounds)
 
 

@@ -14,11 +14,13 @@ then left alone, so that a seed fixes the text.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from math import ceil
 from operator import mul
+from statistics import median
 
 from .drafter import KeepGoing
 
@@ -27,6 +29,7 @@ _EDGES = (0.3, 0.5, 0.7, 0.9, 0.98)  # of how sure a tier is
 _TRUST, _TRIED = 8.0, 6.0  # tests that an assumption counts for; that all before count for when drafts are tried again
 _SLACK, _SURE = 2.5, 1.1  # tokens of plain decoding lost, after which drafts must promise so many times its rate
 _TRYING, _RESTS, _CONVINCED = 0.02, (4, 100), 3  # share of time for tries; rounds between two; gains that end a rest
+_RECENT, _PLAIN_EVERY = 5, 16  # rounds whose times are compared; drafts after which one round drafts nothing for that
 _BEHIND, _SHORT, _CERTAIN = 0.05, 20, 0.97  # share of an answer's time, of so many tokens at least, that may be lost
 _BEYOND, _FARTHER = 1.5, 2.0  # times the best length, and what drafts have held lately, that a sure draft may reach
 # In passes of one row: the most that the widest pass and a step may take for quotations to be drafted whole.
@@ -148,14 +151,18 @@ def can_pay(costs: Costs, candidates: Candidates, per_step: float, right: float 
 class Controller:
     """Choose for one answer, or for several of one kind in a row."""
 
-    def __init__(self, costs: Costs, candidates: Candidates, prior: Prior, *, clocks: bool) -> None:
-        """clocks: whether times measured on the way may change the choice."""
+    def __init__(self, costs: Costs, candidates: Candidates, prior: Prior, *, clocks: bool,
+                 compares: bool = False) -> None:
+        """clocks: whether times measured on the way may change the choice. compares: whether they decide only if it
+        drafts at all; now and then a round drafts nothing then, and so do the first two."""
         self._costs, self._candidates, self._prior, self._clocks = costs, candidates, prior, clocks
         self.right = Mean(prior.right, 10.0)  # tokens that were really drafted: forced ones always are
         self._per_step, self._forced = Mean(prior.per_step, 3.0), Mean(prior.forced, 10.0)
         self._tests = [(0.0, 0.0)] * len(prior.errors)  # by how sure their tier was: tested, refused
         self._held = [0]  # accepted tokens of the last drafts
         self._slow = {False: 1.0, True: 1.0}  # times what was measured that rounds take now, without drafts and with
+        self._took: dict[bool, deque[float]] = {drafts: deque(maxlen=_RECENT) for drafts in (False, True)}
+        self._compares, self._drafted = compares and candidates.may_rest, _PLAIN_EVERY
         self._lost = 0.0  # milliseconds that drafts took longer than plain decoding, what others gained taken off
         self._rest = self._rested = self._gains = 0  # rounds of the rest (0: none), of them over; tries that gained
         self.begin()
@@ -167,10 +174,12 @@ class Controller:
     def next(self) -> Selection:
         """Choose for the next round."""
         most = self._candidates.most
+        if self._compares and (self._drafted >= _PLAIN_EVERY or len(self._took[False]) < 2):
+            return Selection(0, False, most)
         if self._rest and not self._gains and self._rested + 1 < self._rest:
             return Selection(0, False, most)  # figures would only keep the device waiting
         length, rate = self._best()
-        gain = rate * self._plain
+        gain = rate * self._plain * self._advantage
         if self._rest and self._gains >= _CONVINCED and gain >= 1.0:
             self._rest, self._lost = 0, 0.0
         if self._candidates.may_rest and not self._rest and gain < self._least_gain:
@@ -199,12 +208,14 @@ class Controller:
         drafts, tokens = seen.choice.gamma2 > 0, seen.num_accepted + 1
         usual = self._time(seen.steps, len(seen.guided) + 1) if drafts else self._plain
         self._written += tokens
+        self._drafted = self._drafted + 1 if drafts else 0
+        self._took[drafts].append(seen.milliseconds / usual)
         if not drafts:
             self._rested += 1
             self._lost = max(0.0, self._lost - _TRYING * self._plain)
         else:
             self._count(seen)
-            loss = usual - tokens * self._plain  # what disturbed this round was not its length's fault
+            loss = usual - tokens * self._plain * self._advantage  # what disturbed this round was not its length's fault
             self._ahead -= loss
             self._lost = max(0.0, self._lost + loss)
             if self._rest:
@@ -239,6 +250,13 @@ class Controller:
     def _plain(self) -> float:
         """Return the milliseconds of a token without drafts."""
         return self._costs.plain * self._slow[False]
+
+    @property
+    def _advantage(self) -> float:
+        """Return how much dearer, by what was measured before, plain rounds are now than those that draft. Medians: one
+        stop tells nothing, and all that runs beside slows both."""
+        plain, drafts = self._took[False], self._took[True]
+        return median(plain) / median(drafts) if self._compares and plain and drafts else 1.0
 
     @property
     def _least_gain(self) -> float:

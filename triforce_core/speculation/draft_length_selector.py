@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from statistics import median_low
 from time import perf_counter
 from typing import Any
 
@@ -27,7 +26,7 @@ _QUOTING = 0.78, 0.3, 6.6  # where every answer is a quotation; the last: tokens
 # How much a tier's confidence is worth, with greedy choices and with any others; measured likewise.
 ERROR_RATES = (0.3, 0.12, 0.06, 0.04, 0.02, 0.005), (0.14, 0.12, 0.09, 0.06, 0.03, 0.01)
 _REPEATS = 3  # of every measurement
-_PATIENCE = 2.0  # seconds after which nothing is repeated
+_PATIENCE = 5.0  # seconds after which nothing is repeated
 _SHORT = 200.0  # milliseconds of a pass that may be repeated without need
 _STEPS = 4  # tokens drafted to time the drafter's steps
 _NEVER = "no model drafts: even if nearly every token were right, drafting would take longer here than plain decoding"
@@ -129,8 +128,9 @@ class DraftLengthSelector:
         kind = temperature, sampler.host_leads
         if kind not in self._known:
             # A CPU is shared with all else that runs: times there go up and down by a third, and lengths would follow.
+            # Where the target drafts for itself, which gains little, they decide whether it does.
             clocks = self._full.device.type == "cuda"
-            self._known[kind] = Controller(costs, self._candidates, prior, clocks=clocks)
+            self._known[kind] = Controller(costs, self._candidates, prior, clocks=clocks, compares=alone and not clocks)
         self._controller = self._known[kind]
         self._controller.begin()
 
@@ -195,7 +195,7 @@ class _Given(NoDrafter):
 def measure_costs(pipeline: Any, full: ModelOnCache, context: Sequence[int],
                   observer: AttentionObserver | None, shard: Shard, sampler: Sampler,
                   cancelled: Callable[[], bool] = lambda: False) -> Costs | None:
-    """Return medians of a few repeats, of fewer where passes are long; None if cancelled, on every rank alike."""
+    """Return the least of a few repeats, of fewer where passes are long; None if cancelled, on every rank alike."""
     lengths = pipeline.plan.lengths
     room = min(full.cache.room, len(context)) - 1
     shortest, longest = min(lengths.gamma2s), lengths.most or max(lengths.gamma2s)
@@ -226,8 +226,8 @@ def measure_costs(pipeline: Any, full: ModelOnCache, context: Sequence[int],
         steps.append(_step(pipeline, context, sampler))
         if shard.same([int(perf_counter() - started > _PATIENCE)])[0]:
             break
-    return Costs(median_low(plain), tuple((drafted + 1, median_low(verify[drafted])) for drafted in widths),
-                 median_low(steps), median_low(choose))  # the lower ones, as whatever disturbs makes them longer
+    # The least, as whatever disturbs makes them longer: on a machine with much else to do one may take thrice its time.
+    return Costs(min(plain), tuple((drafted + 1, min(verify[drafted])) for drafted in widths), min(steps), min(choose))
 
 
 def _pass(full: ModelOnCache, context: Sequence[int], drafted: int, observer: AttentionObserver | None,
