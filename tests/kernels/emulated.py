@@ -90,6 +90,9 @@ class Emulated:
                    chosen=rows.value * own.wanted * 8)
         return call.by(self.process, 4, count=rows.value)
 
+    def triforce_settle(self, at: ctypes.c_void_p, size: ctypes.c_int64) -> None:
+        """Its memory lies elsewhere."""
+
     def triforce_gather(self, given: Any, heads: ctypes.c_int64) -> int:
         call, own = _Call(), given._obj
         call.point(call.add(own), 0, own, to=heads.value * own.to_stride, source=heads.value * own.from_stride,

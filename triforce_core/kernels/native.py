@@ -87,6 +87,7 @@ class NativeLinear:
                       None if bias is None else bias.float().contiguous(), None, None, None)
         self.struct = LinearStruct(*map(address, self._held), self.outputs, self.inputs, 0, 0 if scale is None else 8,
                                    scale is not None and bounded(data), 0, False)
+        self._settle()
 
     @classmethod
     def of_groups(cls, library: ctypes.CDLL, weight: Grouped, bias: Tensor | None) -> NativeLinear:
@@ -100,7 +101,13 @@ class NativeLinear:
         own.struct = LinearStruct(*map(address, own._held), own.outputs, own.inputs, weight.group // 2, weight.bits,
                                   weight.bits == 8 and bounded(weight.steps), weight.super_block.bit_length() - 1,
                                   weight.uneven)
+        own._settle()
         return own
+
+    def _settle(self) -> None:
+        weight = self._held[0]
+        assert weight is not None
+        self.library.triforce_settle(c_void_p(weight.data_ptr()), c_int64(weight.nbytes))
 
     def __call__(self, x: Tensor) -> Tensor:
         x = x.to(torch.bfloat16).contiguous()

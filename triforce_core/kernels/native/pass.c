@@ -1,6 +1,9 @@
 /* A decoder's pass over n new tokens in one call. See reference.py for what each step is. bfloat16 products, keys and
    values; the residual stream, norms, rotations and sums are float. */
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 #include "threads.h"
 #include "vectors.h"
 #include "tiles.h"
@@ -222,6 +225,18 @@ EXPORT int triforce_laws(Laws *a, int64_t rows, int64_t threads) {
     int failed = laws(a, rows);
     end();
     return failed;
+}
+
+/* Memory that every pass reads from end to end, in large pages where the system has them: fewer of its addresses have to
+   be looked up. What it cannot do it leaves. */
+void triforce_settle(char *at, int64_t bytes) {
+#if defined(__linux__)
+    const uintptr_t page = 2 << 20, first = ((uintptr_t)at + page - 1) & ~(page - 1);
+    const uintptr_t last = ((uintptr_t)at + (uintptr_t)bytes) & ~(page - 1);
+    if (last > first) madvise((void *)first, last - first, 25 /* MADV_COLLAPSE */);
+#else
+    (void)at, (void)bytes;
+#endif
 }
 
 /* These two belong to the pass before them, and take its threads: torch has a single one meanwhile. */
