@@ -215,7 +215,7 @@ class Controller:
             self._lost = max(0.0, self._lost - _TRYING * self._plain)
         else:
             self._count(seen)
-            loss = usual - tokens * self._plain * self._advantage  # what disturbed this round was not its length's fault
+            loss = usual - tokens * self._plain * self._advantage  # not by what disturbed this round
             self._ahead -= loss
             self._lost = max(0.0, self._lost + loss)
             if self._rest:
