@@ -114,11 +114,17 @@ def model_folder(name: str, role: str, config: EngineConfig) -> Path:
     return find_model(name, allow_download=config.allow_download)
 
 
-def translation(target: Tokenizer, draft: Tokenizer, name: str, widths: tuple[int, int]) -> Translation | None:
-    """Return how a draft model reads and writes its target's tokens; None where both have the same. widths: of the
-    target's logits and of its own, which differ within some families (Qwen2.5 0.5B and 7B). Raises
+def alike(target: Tokenizer, draft: Tokenizer, shapes: tuple[ModelConfig, ModelConfig]) -> bool:
+    """Return whether a draft model's logits are those of its target's tokens. Their number differs within some families
+    of one vocabulary (Qwen2.5 0.5B and 7B)."""
+    return target.same_vocabulary(draft) and shapes[0].vocab_size == shapes[1].vocab_size
+
+
+def translation(target: Tokenizer, draft: Tokenizer, name: str,
+                shapes: tuple[ModelConfig, ModelConfig]) -> Translation | None:
+    """Return how a draft model reads and writes its target's tokens; None where both are alike. Raises
     TokenizerMismatchError."""
-    if target.same_vocabulary(draft) and widths[0] == widths[1]:
+    if alike(target, draft, shapes):
         return None
     words = Translation(target, draft)
     if not words.shared:
@@ -159,8 +165,8 @@ def choose(config: EngineConfig, shard: Shard = ALONE, *, together: bool = True)
     if wanted != "none" and (builtin or wanted != "auto"):
         draft_folder = model_folder(BUILTIN if own else wanted, "draft", config)
         if not (builtin and own):
-            widths = read_config(folder).vocab_size, read_config(draft_folder).vocab_size
-            words = translation(tokenizer, Tokenizer(BUILTIN_FOLDER if own else draft_folder), wanted, widths)
+            shapes = read_config(folder), read_config(draft_folder)
+            words = translation(tokenizer, Tokenizer(BUILTIN_FOLDER if own else draft_folder), wanted, shapes)
     limit_device_memory(device, limit_bytes(config))
     planner = _planner(config, folder, draft_folder, device, dtype, shard, why_there, alike=words is None)
     target, wish = planner.wish.target, planner.wish

@@ -317,9 +317,8 @@ class DocumentParts:
 
 def runs_on_graphs(loaded: Loaded) -> bool:
     """Return whether the inner rounds can run without the host."""
-    target, draft = loaded.target, loaded.draft
-    alike = draft is None or (draft.runs_on_device and draft.config.vocab_size == target.config.vocab_size)
-    return target.runs_on_device and alike and loaded.words is None
+    draft = loaded.draft
+    return loaded.target.runs_on_device and loaded.words is None and (draft is None or draft.runs_on_device)
 
 
 def plan_for(loaded: Loaded, full: ModelOnCache[FullCache], wanted: SpeculationConfig, context_tokens: int,

@@ -24,7 +24,7 @@ from ..assets import BUILTIN_FOLDER
 from ..config import BUILTIN, EngineConfig
 from ..device.capability import choose_threads, read_capability
 from ..device.shard import ALONE
-from ..engine.loading import choose, fingerprint, fitting, pass_bytes, set_threads
+from ..engine.loading import alike, choose, fingerprint, fitting, pass_bytes, set_threads
 from ..engine.memory import number_type, place
 from ..engine.tune import open_profile, subject
 from ..errors import ConfigError, ModelError, NotEnoughMemoryError, TriForceError
@@ -247,11 +247,11 @@ class Survey:
         """Return what a model promises as draft of another."""
         assert one.tokenizer and other.tokenizer and one.shape and other.shape
         place = other.place
-        alike = one.tokenizer.same_vocabulary(other.tokenizer) and one.shape.vocab_size == other.shape.vocab_size
-        choice = DraftChoice(place.name, place.model, other.shape.num_parameters, _why_not(one, other), not alike)
+        foreign = not alike(one.tokenizer, other.tokenizer, (one.shape, other.shape))
+        choice = DraftChoice(place.name, place.model, other.shape.num_parameters, _why_not(one, other), foreign)
         try:
             device, dtype = self._products
-            reads = [pass_bytes(known.place.folder, dtype, device) for known in (one, other)]
+            reads = [_pass_bytes(known.place.folder, dtype, device) for known in (one, other)]
         except TriForceError:  # the plan will say what is wrong
             return choice
         return replace(choice, cost=reads[1] / reads[0], promise=None if choice.why_not else self._promise(one, other))
@@ -293,7 +293,8 @@ class Survey:
         return info.plan.longest if info.plan else 0
 
 
-_fingerprint = lru_cache(maxsize=64)(fingerprint)
+# Of a checkpoint, once for all pairs that it is in.
+_fingerprint, _pass_bytes = lru_cache(maxsize=64)(fingerprint), lru_cache(maxsize=64)(pass_bytes)
 
 
 def best_of(fits: Sequence[Fit]) -> Fit | None:
