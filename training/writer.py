@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -86,6 +87,7 @@ class Step:
     chosen: Tensor  # places whose next token counts
     wanted: Tensor
     weights: Tensor
+    part: int  # of the chosen, whose loss is computed at once
 
 
 def on_device(made: tuple, kind: Kind, device: torch.device) -> Step:
@@ -94,16 +96,16 @@ def on_device(made: tuple, kind: Kind, device: torch.device) -> Step:
     ends = ends[:-1][: kind.size // 64]
     ends = np.concatenate(([0], ends, [kind.size] * (kind.size // 64 + 1 - len(ends))))
     chosen = np.flatnonzero(weights[1:])
-    chunk = 8192 if len(chosen) > kind.size // 2 else 2048
-    filled = np.zeros(-(-max(1, len(chosen)) // chunk) * chunk, np.int64)
+    part = 8192 if len(chosen) > kind.size // 2 else 2048
+    filled = np.zeros(-(-max(1, len(chosen)) // part) * part, np.int64)
     filled[: len(chosen)] = chosen
     counted = np.where(np.arange(len(filled)) < len(chosen), weights[filled + 1], 0)
 
-    def moved(part: np.ndarray, kind: str) -> Tensor:
-        return torch.from_numpy(part.astype(kind)).to(device, non_blocking=True)
+    def moved(values: np.ndarray, kind: str) -> Tensor:
+        return torch.from_numpy(values.astype(kind)).to(device, non_blocking=True)
 
     return Step(moved(ids, "int64"), moved(positions, "int64"), moved(ends, "int32"), moved(filled, "int64"),
-                moved(ids[filled + 1], "int64"), moved(counted, "float32"))
+                moved(ids[filled + 1], "int64"), moved(counted, "float32"), part)
 
 
 def part_loss(x: Tensor, embedding: Tensor, wanted: Tensor, weights: Tensor, taught: Tensor | None) -> Tensor:
@@ -120,14 +122,14 @@ def part_loss(x: Tensor, embedding: Tensor, wanted: Tensor, weights: Tensor, tau
 
 def losses(model: Writer, step: Step, longest: int, teacher: Writer | None, part: object) -> tuple[Tensor, Tensor]:
     """(loss, cross-entropy) in the mean of the tokens that count."""
-    x, size = model.read(step.ids, step.positions, step.ends, longest), len(step.chosen)
+    x = model.read(step.ids, step.positions, step.ends, longest)
     taught = None
     if teacher is not None:
         with torch.no_grad():
             taught = teacher.read(step.ids, step.positions, step.ends, longest)
-    chunk, total = 8192 if size % 8192 == 0 else 2048, torch.zeros(2, device=x.device)
-    for start in range(0, size, chunk):
-        own = slice(start, start + chunk)
+    total = torch.zeros(2, device=x.device)
+    for start in range(0, len(step.chosen), step.part):
+        own = slice(start, start + step.part)
         at = step.chosen[own]
         total = total + checkpoint(part, x[at], model.embedding, step.wanted[own], step.weights[own],
                                    taught[at] if taught is not None else None, use_reentrant=False)
@@ -139,15 +141,8 @@ def losses(model: Writer, step: Step, longest: int, teacher: Writer | None, part
 def kept_layers(model: Writer, step: Step, longest: int, count: int) -> list[int]:
     """The layers that change their input most (arXiv 2403.03853), the first two and the last two among them, never two
     dropped side by side but where too few would go otherwise."""
-    turns = model.shape.theta ** -(torch.arange(0, 64, 2, device=step.ids.device) / 64)
-    angle = step.positions.float()[:, None] * turns
-    cos, sin, x, away = angle[:, None].cos(), angle[:, None].sin(), model.embedding[step.ids], []
-    for number in range(model.shape.layers):
-        before = x
-        shape = model.shape
-        x = model.layer(x, cos, sin, step.ends, longest, shape.heads, shape.kv_heads, shape.epsilon,
-                        model.of_layer(number))
-        away.append(1 - float(F.cosine_similarity(before.float(), x.float(), dim=-1).mean()))
+    away = [1 - float(F.cosine_similarity(before.float(), x.float(), dim=-1).mean())
+            for before, x in pairwise(model.stream(step.ids, step.positions, step.ends, longest))]
     log("change by layer", " ".join(f"{one:.3f}" for one in away))
     dropped: set[int] = set()
     for apart in (True, False):
@@ -230,7 +225,7 @@ def train(options: argparse.Namespace) -> None:
         asked = time.time()
         step = on_device(next(feeds[kind]), kind, place.device)
         waited += time.time() - asked
-        model.working(options.four_bits and fraction >= options.rounded_from, train=True)
+        model.working(options.four_bits, train=True)
         loss, plain = losses(model, step, kind.row, teacher if kind.asks == TEXT else None, part)
         loss.backward()
         model.collect()
@@ -271,7 +266,6 @@ def main() -> None:
     parser.add_argument("--flat", type=float, default=0.4, help="share of the time before the rate falls")
     parser.add_argument("--decay", type=float, default=0.05)
     parser.add_argument("--four-bits", action="store_true", help="round the matrices in every step")
-    parser.add_argument("--rounded-from", type=float, default=0.0, help="the share of the time from which they are")
     parser.add_argument("--check-base", action="store_true")
     parser.add_argument("--workers", type=int, default=14, help="row makers of each process")
     parser.add_argument("--every", type=int, default=50, help="steps between lines of the log")

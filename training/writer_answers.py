@@ -1,7 +1,7 @@
 """Lets a trained writer answer questions about held-out documents: `python -m training.writer_answers --help`.
 
 Writes for each question the passages, the answer it was trained towards and the one that the model writes, to be judged
-by hand; and the matrices in eight bits a weight, in files that can travel.
+by hand.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from training.writer_model import GROUP, from_gguf, load, rounded, to_hugging_face
+from training.writer_model import from_gguf, load, rounded, to_hugging_face
 from training.writer_rows import START, STOP, Kind, RowMaker
 
 AT_ONCE, NEW_TOKENS = 48, 120
@@ -47,13 +46,6 @@ def answers(model: torch.nn.Module, held: RowMaker, read: list[str], device: str
     return found
 
 
-def eight_bits(weight: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """(int8 steps, fp16 scales) by groups of 32, whose product stands for a matrix."""
-    groups = weight.float().unflatten(1, (-1, GROUP))
-    scale = (groups.abs().amax(-1, keepdim=True) / 127).clamp_min(1e-8).half().float()
-    return (groups / scale).round().clamp(-127, 127).to(torch.int8).flatten(1).numpy(), scale[..., 0].half().numpy()
-
-
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -62,19 +54,10 @@ def main() -> None:
     parser.add_argument("--base", type=Path, required=True)
     parser.add_argument("--from", dest="source", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True, help="answers (.json)")
-    parser.add_argument("--weights", type=Path, help="the matrices (.npz)")
     parser.add_argument("--count", type=int, default=150)
     parser.add_argument("--four-bits", action="store_true")
     options = parser.parse_args()
     shape, weights = load(options.source, from_gguf(options.base)[1]["embedding"])
-    if options.weights:
-        kept: dict[str, np.ndarray] = {"shape": np.frombuffer(json.dumps(vars(shape)).encode(), np.uint8)}
-        for name, tensor in weights.items():
-            if tensor.ndim == 1:
-                kept[name] = tensor.half().numpy()
-            elif name != "embedding":
-                kept[name], kept[f"{name}.scale"] = eight_bits(tensor)
-        np.savez(options.weights, **kept)
     if options.four_bits:
         weights = {name: rounded(tensor) if tensor.ndim == 2 and name != "embedding" else tensor
                    for name, tensor in weights.items()}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -99,16 +101,22 @@ class Writer(nn.Module):
     def of_layer(self, number: int) -> dict[str, Tensor]:
         return {name: self._now[f"{number}.{name}"] for name in (*MATRICES, "norm1", "norm2")}
 
-    def read(self, ids: Tensor, positions: Tensor, ends: Tensor, longest: int) -> Tensor:
-        """The output of the last layer behind its norm. bf16 [tokens, hidden]"""
+    def stream(self, ids: Tensor, positions: Tensor, ends: Tensor, longest: int) -> Iterator[Tensor]:
+        """The embedded tokens, then the output of each layer. bf16 [tokens, hidden]"""
         shape = self.shape
         steps = torch.arange(0, shape.head, 2, device=ids.device).float() / shape.head
         angle = (positions.double()[:, None] * shape.theta ** -steps.double()).float()[:, None]
         cos, sin, x = angle.cos(), angle.sin(), self.embedding[ids]
+        yield x
         for number in range(shape.layers):
             x = self.layer(x, cos, sin, ends, longest, shape.heads, shape.kv_heads, shape.epsilon,
                            self.of_layer(number))
-        return F.rms_norm(x, x.shape[-1:], self._now["norm"], shape.epsilon)
+            yield x
+
+    def read(self, ids: Tensor, positions: Tensor, ends: Tensor, longest: int) -> Tensor:
+        """The output of the last layer behind its norm. bf16 [tokens, hidden]"""
+        last = deque(self.stream(ids, positions, ends, longest), maxlen=1)[0]
+        return F.rms_norm(last, last.shape[-1:], self._now["norm"], self.shape.epsilon)
 
 
 def from_gguf(path: Path) -> tuple[Shape, dict[str, Tensor]]:

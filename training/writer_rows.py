@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -33,6 +33,13 @@ NOT_SAID = ("The passages found do not answer that.", "That does not stand in th
             "I found no passage that answers this.")
 TEXT_WEIGHT, FARTHEST = 0.0, 262_144  # loss of a document's own text in rows with questions; positions
 PAGE, CHARACTERS = (1200, 3200), 3.9  # characters of a page; of a token
+
+# The questions that can be asked so: for an answer in own words, the sentence in its passages, the sentence alone.
+SUITS: dict[str, Callable[[Question], bool]] = {
+    "words": lambda question: bool(question.answer),
+    "span": lambda question: bool(question.right) and not question.answer,
+    "quote": lambda question: len(question.golds) == 1,
+}
 
 
 @dataclass(frozen=True)
@@ -70,13 +77,9 @@ class RowMaker:
         made = pickle.loads((data / "ranked.pkl").read_bytes())
         self.documents: list[Asked] = [one for one in made["documents"] if one.held == held and one.questions]
         self.summaries = [one for one in made["summaries"] if one["held"] == held]
-        self.asked = {"words": [(one, at) for one in self.documents for at, question in enumerate(one.questions)
-                                if question.answer],
-                      "span": [(one, at) for one in self.documents for at, question in enumerate(one.questions)
-                               if question.right and not question.answer]}
+        self.asked = {asks: [(one, question) for one in self.documents for question in one.questions
+                             if SUITS[asks](question)] for asks in SUITS}
         self._behind: dict[str, np.ndarray] = {}
-        self.asked["quote"] = [(one, at) for one in self.documents for at, question in enumerate(one.questions)
-                               if len(question.golds) == 1]
 
     def encode(self, text: str) -> list[int]:
         return self.encoder.encode(text, add_special_tokens=False).ids
@@ -249,10 +252,9 @@ class RowMaker:
 
     def answer_row(self, asks: str, kind: Kind, with_document: bool) -> Row:
         """A document, or none, and one turn or several."""
-        one, at = self.chance.choice(self.asked[asks])
-        question, row = one.questions[at], Row()
+        (one, question), row = self.chance.choice(self.asked[asks]), Row()
         inside, where, text = None, None, None
-        own = [one.questions[other] for owner, other in self._near(asks, one, at)]
+        own = [other for other in one.questions if other is not question and SUITS[asks](other)]
         if with_document:
             gold = one.lines[question.golds[0]] if question.golds else self.chance.choice(one.lines)
             tokens = int(kind.least * (kind.row * 0.8 / kind.least) ** self.chance.random())
@@ -278,24 +280,18 @@ class RowMaker:
             return self.chance.choice((0, 0, 0, 1))
         return self.chance.randint(0, 2 if kind.row <= 8192 else 6)
 
-    def _near(self, asks: str, one: Asked, but: int) -> list[tuple[Asked, int]]:
-        wanted = (lambda question: bool(question.answer)) if asks == "words" else (
-            lambda question: bool(question.right) and not question.answer)
-        return [(one, at) for at, question in enumerate(one.questions) if at != but and wanted(question)]
-
     def quote_row(self, kind: Kind) -> Row:
         """Documents one after the other, and sentences that are looked up in them."""
         row, texts, asked, size = Row(), [], [], 0
         while size < kind.row * 0.8 and len(texts) < 24:
-            one, at = self.chance.choice(self.asked["quote"])
-            gold = one.questions[at].golds[0]
-            first, last = self.window(one, int(kind.row * 0.8 - size), one.lines[gold])
+            one, question = self.chance.choice(self.asked["quote"])
+            first, last = self.window(one, int(kind.row * 0.8 - size), one.lines[question.golds[0]])
             text, where = self.pages(one, first, last)
             size += int(len(text) / CHARACTERS) + 20
             texts.append(text)
-            asked += [(question, one.sentences[question.golds[0]], where[one.lines[question.golds[0]]])
-                      for question in one.questions
-                      if len(question.golds) == 1 and one.lines[question.golds[0]] in where]
+            asked += [(other, one.sentences[other.golds[0]], where[one.lines[other.golds[0]]])
+                      for other in one.questions
+                      if SUITS["quote"](other) and one.lines[other.golds[0]] in where]
         self.chance.shuffle(asked)
         before = self.begin(row, "".join(texts))
         for number, (question, sentence, page) in enumerate(asked[:24]):
