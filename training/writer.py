@@ -1,7 +1,8 @@
 """Trains the built-in writer: `torchrun --nproc-per-node N -m training.writer STAGE --help`.
 
-STAGE `heal` begins with SmolLM2-135M-Instruct, drops layers and learns to be the whole model again; `long` reads rows
-of up to 65,536 tokens; `tune` answers questions about passages. Each takes what the one before wrote.
+STAGE `begin` takes SmolLM2-135M-Instruct with another base of the rotation, and reads text and questions; `long` reads
+rows of up to 65,536 tokens; `tune` answers questions about passages in its own words; `draft` makes a small model that
+foretells the tuned one. Each takes what the one before wrote.
 """
 
 from __future__ import annotations
@@ -9,9 +10,8 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
@@ -26,32 +26,37 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from training.optimiser import Optimiser
 from training.place import Place
 from training.schedule import rate_factor
-from training.writer_model import Writer, block, fewer, from_gguf, load, save
+from training.writer_model import DRAFT, Writer, block, from_gguf, load, save, small
 from training.writer_rows import Kind, RowMaker
 
 STARTED = time.time()
-THETA, LAYERS = 5_000_000.0, 20
-LIKE_TEACHER = 0.6  # of the loss: divergence from the whole model, beside the text itself
+THETA = 5_000_000.0
 STEP, SMALL = 65_536, 16_384
 TEXT = (("text", 1.0),)
-TURNS = (("words", 0.3), ("span", 0.45), ("summary", 0.05), ("quote", 0.2))
-LATE = (("words", 0.72), ("span", 0.12), ("summary", 0.1), ("quote", 0.06))
+TURNS = (("brief", 0.4), ("span", 0.2), ("words", 0.15), ("quote", 0.2), ("summary", 0.05))
+LATE = (("words", 0.6), ("brief", 0.24), ("summary", 0.08), ("span", 0.04), ("quote", 0.04))
+SAID = (("words", 0.5), ("summary", 0.4), ("brief", 0.1))
 # Kinds of steps in turn.
 STAGES = {
-    "heal": (Kind(STEP, 4096, TEXT),) * 6 + (Kind(STEP, 4096, TURNS, document=0.5, least=512),),
+    "begin": (Kind(STEP, 4096, TEXT), Kind(STEP, 4096, TURNS, document=0.3, least=512),
+              Kind(STEP, 4096, TEXT), Kind(STEP, 4096, TEXT), Kind(STEP, 4096, TURNS)),
     "long": (Kind(STEP, 65_536, (("text", 0.3), ("quote", 0.7)), reach=0.3),
              Kind(STEP, 32_768, (("text", 0.2), ("quote", 0.4), ("span", 0.4)), document=1.0, least=8192, reach=0.3),
              Kind(STEP, 65_536, (("text", 0.5), ("quote", 0.5)), reach=0.3),
-             Kind(STEP, 4096, (("text", 0.5), ("span", 0.4), ("quote", 0.1)), document=0.5, reach=0.3)),
+             Kind(STEP, 4096, (("text", 0.4), ("brief", 0.3), ("span", 0.2), ("words", 0.1)), document=0.5, reach=0.3)),
     "tune": (Kind(SMALL, 4096, LATE, document=0.3, least=512),
              Kind(SMALL, 4096, TEXT),
              Kind(SMALL, 4096, LATE, document=0.0),
              Kind(SMALL, 16_384, LATE, document=0.6, least=2048, reach=0.3)),
+    "draft": (Kind(STEP, 1280, TEXT), Kind(STEP, 4096, SAID)),
 }
+# Of the loss: divergence from the target, the share of the target's tokens that it would reject, the text itself.
+ALONE, LIKE_TARGET = (0.0, 0.0, 1.0), (0.5, 0.5, 0.1)
 
 CHECKED = {
     "words": Kind(SMALL, 4096, (("words", 1.0),)),
     "with document": Kind(SMALL, 8192, (("words", 1.0),), document=1.0, least=2048),
+    "few words": Kind(SMALL, 4096, (("brief", 1.0),)),
     "summary": Kind(SMALL, 4096, (("summary", 1.0),)),
     "quote 4k": Kind(SMALL, 4096, (("quote", 1.0),)),
     "quote 16k": Kind(SMALL, 16_384, (("quote", 1.0),)),
@@ -108,63 +113,52 @@ def on_device(made: tuple, kind: Kind, device: torch.device) -> Step:
                 moved(ids[filled + 1], "int64"), moved(counted, "float32"), part)
 
 
-def part_loss(x: Tensor, embedding: Tensor, wanted: Tensor, weights: Tensor, taught: Tensor | None) -> Tensor:
-    """(loss, cross-entropy) summed over some tokens. taught: the whole model's last output, or nothing."""
-    logits = F.linear(x, embedding).float()
+def part_loss(x: Tensor, table: Tensor, wanted: Tensor, weights: Tensor, taught: tuple[Tensor, Tensor] | None,
+              mixed: tuple[float, float, float]) -> Tensor:
+    """(loss, cross-entropy, share that the target rejects) summed over some tokens. taught: the target's last output
+    and its embedding, or nothing."""
+    logits = F.linear(x, table).float()
     plain = F.cross_entropy(logits, wanted, reduction="none")
-    loss = plain
+    loss, rejected = mixed[2] * plain, torch.zeros_like(plain)
     if taught is not None:
-        told = F.linear(taught, embedding).float().log_softmax(-1)
-        away = (told.exp() * (told - logits.log_softmax(-1))).sum(-1)
-        loss = LIKE_TEACHER * away + (1 - LIKE_TEACHER) * plain
-    return torch.stack(((loss * weights).sum(), (plain * weights).sum()))
+        told, own = F.linear(*taught).float().log_softmax(-1), logits.log_softmax(-1)
+        rejected = (told.exp() - own.exp()).abs().sum(-1) / 2
+        loss = loss + mixed[0] * (told.exp() * (told - own)).sum(-1) + mixed[1] * rejected
+    return torch.stack(((loss * weights).sum(), (plain * weights).sum(), (rejected * weights).sum()))
 
 
-def losses(model: Writer, step: Step, longest: int, teacher: Writer | None, part: object) -> tuple[Tensor, Tensor]:
-    """(loss, cross-entropy) in the mean of the tokens that count."""
-    x = model.read(step.ids, step.positions, step.ends, longest)
+def losses(model: Writer, step: Step, longest: int, target: Writer | None, part: Callable[..., Tensor]) -> Tensor:
+    """(loss, cross-entropy, share rejected) in the mean of the tokens that count."""
+    x, mixed = model.read(step.ids, step.positions, step.ends, longest), LIKE_TARGET if target else ALONE
     taught = None
-    if teacher is not None:
+    if target is not None:
         with torch.no_grad():
-            taught = teacher.read(step.ids, step.positions, step.ends, longest)
-    total = torch.zeros(2, device=x.device)
+            taught = target.read(step.ids, step.positions, step.ends, longest)
+    total = torch.zeros(3, device=x.device)
     for start in range(0, len(step.chosen), step.part):
         own = slice(start, start + step.part)
         at = step.chosen[own]
-        total = total + checkpoint(part, x[at], model.embedding, step.wanted[own], step.weights[own],
-                                   taught[at] if taught is not None else None, use_reentrant=False)
-    total = total / step.weights.sum().clamp(min=1)
-    return total[0], total[1].detach()
+        told = (taught[at], target.table) if target is not None and taught is not None else None
+        total = total + checkpoint(part, x[at], model.table, step.wanted[own], step.weights[own], told, mixed,
+                                   use_reentrant=False)
+    return total / step.weights.sum().clamp(min=1)
 
 
 @torch.no_grad()
-def kept_layers(model: Writer, step: Step, longest: int, count: int) -> list[int]:
-    """The layers that change their input most (arXiv 2403.03853), the first two and the last two among them, never two
-    dropped side by side but where too few would go otherwise."""
-    away = [1 - float(F.cosine_similarity(before.float(), x.float(), dim=-1).mean())
-            for before, x in pairwise(model.stream(step.ids, step.positions, step.ends, longest))]
-    log("change by layer", " ".join(f"{one:.3f}" for one in away))
-    dropped: set[int] = set()
-    for apart in (True, False):
-        for number in sorted(range(2, model.shape.layers - 2), key=lambda one: away[one]):
-            beside = apart and {number - 1, number + 1} & dropped
-            if len(dropped) < model.shape.layers - count and number not in dropped and not beside:
-                dropped.add(number)
-    return [number for number in range(model.shape.layers) if number not in dropped]
-
-
-@torch.no_grad()
-def check(model: Writer, data: Path, held: RowMaker, device: torch.device, part: object) -> str:
-    """Losses on what no training saw: answers, look-ups, and books in nats a byte."""
-    told = []
+def check(model: Writer, data: Path, held: RowMaker, target: Writer | None, part: Callable[..., Tensor]) -> str:
+    """Losses on what no training saw: answers, look-ups, and books in nats a byte; of a draft the share rejected."""
+    told, device, which = [], model.embedding.device, 2 if target else 1
     for name, kind in CHECKED.items():
+        if target and kind.row > 4096:
+            continue
         held.chance = Random(11)
         steps = [on_device(held.step(kind), kind, device) for _ in range(6 if name == "words" else 3)]
-        told.append(f"{name} {np.mean([float(losses(model, step, kind.row, None, part)[1]) for step in steps]):.3f}")
+        found = [float(losses(model, step, kind.row, target, part)[which]) for step in steps]
+        told.append(f"{name} {np.mean(found):.3f}")
     with np.load(data / "unread.npz") as unread:
         books, size = unread["ids"].astype(np.int64), float(unread["bytes"].sum())
-    for length in (2048, 16_384):
-        flat, found = books.reshape(-1, length), 0.0
+    for length in (1024,) if target else (2048, 16_384):
+        flat, nats, counted = books.reshape(-1, length), 0.0, 0.0
         rows = STEP // length
         for start in range(0, len(flat) // rows * rows, rows):
             ids = flat[start : start + rows].ravel()
@@ -172,10 +166,26 @@ def check(model: Writer, data: Path, held: RowMaker, device: torch.device, part:
             starts = np.tile(np.arange(length) > 0, rows).astype(np.float32)
             made = ids, starts, np.tile(np.arange(length), rows), np.arange(1, rows + 1) * length
             step = on_device(made, kind, device)
-            found += float(losses(model, step, length, None, part)[1]) * float(step.weights.sum())
+            nats += float(losses(model, step, length, target, part)[which]) * float(step.weights.sum())
+            counted += float(step.weights.sum())
         share = len(flat) // rows * rows * length / books.size
-        told.append(f"books {length}: {found / size / share:.4f} nats a byte")
+        told.append(f"books {length}: " + (f"{nats / counted:.3f}" if target else
+                                           f"{nats / size / share:.4f} nats a byte"))
     return ", ".join(told)
+
+
+def models(options: argparse.Namespace, place: Place) -> tuple[Writer, Writer | None]:
+    """(what is trained, the target that a draft learns from)."""
+    shape, base = from_gguf(options.base)
+    if options.source:
+        shape, base = load(options.source, base["embedding"])
+    else:
+        shape = replace(shape, theta=THETA)
+    model = Writer(shape, base).to(place.device)
+    if options.stage != "draft":
+        return model, None
+    model.working(four_bits=True, train=False)
+    return Writer(DRAFT, small(base["embedding"].float(), DRAFT), learns=True).to(place.device), model
 
 
 # large: one training run, in order
@@ -183,6 +193,8 @@ def train(options: argparse.Namespace) -> None:
     """One stage."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     kinds, rank = STAGES[options.stage], int(os.environ.get("RANK", 0))
+    if options.words:
+        kinds = tuple(replace(kind, asks=mixed(kind.asks, options.words)) for kind in kinds)
     maker = RowMaker(options.data, str(options.tokenizer), options.seed)
     held = RowMaker(options.data, str(options.tokenizer), 7, held=True)
     own = list(dict.fromkeys(kinds))
@@ -192,63 +204,59 @@ def train(options: argparse.Namespace) -> None:
              for number, kind in enumerate(own)}
     place = Place.find()
     torch.manual_seed(0)
-    base_shape, base = from_gguf(options.base)
+    model, target = models(options, place)
     compiled = place.device.type == "cuda"
-    layer = torch.compile(block, dynamic=False) if compiled else block
+    model.layer = torch.compile(block, dynamic=False) if compiled else block
+    if target:
+        target.layer = model.layer
     part = torch.compile(part_loss, dynamic=False) if compiled else part_loss
     torch._dynamo.config.recompile_limit = 64
-    teacher = None
-    if options.stage == "heal":
-        teacher = Writer(base_shape, base).to(place.device)
-        teacher.working(four_bits=False, train=False)
-        teacher.layer = layer
-        if place.rank == 0 and options.check_base:
-            log("base:", check(teacher, options.data, held, place.device, part))
-        first = on_device(RowMaker(options.data, str(options.tokenizer), 3).step(own[0]), own[0], place.device)
-        shape, weights = fewer(base_shape, base, kept_layers(teacher, first, own[0].row, options.layers), THETA)
-    else:
-        shape, weights = load(options.source, base["embedding"]) if options.source else (base_shape, base)
-    model = Writer(shape, weights).to(place.device)
-    model.layer = layer
-    parameters = list(model.parameters())
-    optimiser = Optimiser(model, options.decay)
-    log(f"{sum(one.numel() for one in parameters) / 1e6:.1f} M weights beside the embedding, {place.world} x "
-        f"{place.device.type}")
+    parameters, optimiser = model.trained(), Optimiser(model, options.decay)
+    log(f"{sum(one.numel() for one in parameters) / 1e6:.1f} M weights, {place.world} x {place.device.type}")
     for kind in own:  # compilation, outside the clock
         model.working(options.four_bits, train=True)
         step = on_device(next(feeds[kind]), kind, place.device)
-        losses(model, step, kind.row, teacher if kind.asks == TEXT else None, part)[0].backward()
+        losses(model, step, kind.row, target, part)[0].backward()
     log("compiled")
-    begun, count, tokens, seen, waited, fraction = time.time(), 0, 0, {}, 0.0, 0.0
+    begun, count, tokens, waited, fraction = time.time(), 0, 0, 0.0, 0.0
+    seen: dict[Kind, list[Tensor]] = {}
     while fraction < 1:
         kind = kinds[count % len(kinds)]
         asked = time.time()
         step = on_device(next(feeds[kind]), kind, place.device)
         waited += time.time() - asked
         model.working(options.four_bits, train=True)
-        loss, plain = losses(model, step, kind.row, teacher if kind.asks == TEXT else None, part)
-        loss.backward()
+        found = losses(model, step, kind.row, target, part)
+        found[0].backward()
         model.collect()
         place.average(parameters)
         nn.utils.clip_grad_norm_(parameters, 1.0, error_if_nonfinite=True)
         optimiser.step(options.rate * rate_factor(fraction, count, warm_up=40, flat=options.flat))
-        seen.setdefault(kind, []).append(plain)
+        seen.setdefault(kind, []).append(found.detach())
         tokens, count = tokens + kind.size * place.world, count + 1
         if count % 5 == 0:
             fraction = place.from_first((time.time() - begun) / options.seconds)
         if count % options.every == 0 and place.rank == 0:
-            means = " | ".join(f"{kind.row} {kind.asks[0][0]} {float(torch.stack(own).mean()):.3f}"
-                               for kind, own in seen.items())
+            means = " | ".join(f"{kind.row} {kind.asks[0][0]} {float(torch.stack(own)[:, which].mean()):.3f}"
+                               for kind, own in seen.items() for which in ((1, 2) if target else (1,)))
             log(f"step {count} {means} | {tokens / (time.time() - begun) / 1e3:.0f}k tok/s, waited "
                 f"{waited / (time.time() - begun):.0%}, at {fraction:.2f}")
             seen = {}
     if place.rank == 0:
-        save(options.out, shape, model.weights())
+        save(options.out, model.shape, model.weights(), embedding=model.learns)
         model.working(options.four_bits, train=False)
-        log(f"{count} steps, {tokens / 1e6:.0f} M tokens;", check(model, options.data, held, place.device, part))
+        log(f"{count} steps, {tokens / 1e6:.0f} M tokens;", check(model, options.data, held, target, part))
     if place.world > 1:
         dist.barrier()
         dist.destroy_process_group()
+
+
+def mixed(asks: tuple[tuple[str, float], ...], words: float) -> tuple[tuple[str, float], ...]:
+    """The same kinds of rows with another share of answers in own words, where there are some."""
+    others = sum(share for name, share in asks if name != "words")
+    if not any(name == "words" for name, _ in asks):
+        return asks
+    return tuple((name, words if name == "words" else share / others * (1 - words)) for name, share in asks)
 
 
 def main() -> None:
@@ -260,13 +268,12 @@ def main() -> None:
     parser.add_argument("--base", type=Path, required=True, help="SmolLM2-135M-Instruct as a GGUF file")
     parser.add_argument("--from", dest="source", type=Path, help="what the stage before wrote")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--layers", type=int, default=LAYERS)
     parser.add_argument("--seconds", type=float, required=True, help="spent in steps, without compilation")
     parser.add_argument("--rate", type=float, default=1e-3)
     parser.add_argument("--flat", type=float, default=0.4, help="share of the time before the rate falls")
     parser.add_argument("--decay", type=float, default=0.05)
     parser.add_argument("--four-bits", action="store_true", help="round the matrices in every step")
-    parser.add_argument("--check-base", action="store_true")
+    parser.add_argument("--words", type=float, help="share of answers in own words, in place of the stage's")
     parser.add_argument("--workers", type=int, default=14, help="row makers of each process")
     parser.add_argument("--every", type=int, default=50, help="steps between lines of the log")
     parser.add_argument("--seed", type=int, default=1)

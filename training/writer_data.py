@@ -11,9 +11,10 @@ import argparse
 import multiprocessing as mp
 import pickle
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -22,12 +23,13 @@ from training.asked import Asked, Question
 from training.encoder_data import FILES, Source, articles, sources, texts_of, word_pieces
 from training.mpnet import load
 from training.passages import BM25, Words, text_of
-from training.question_sets import held_out, read_lines
+from training.question_sets import article_of, held_out, left_out, read_lines
 from training.text import each_record
 from triforce_core.evidence.passages import path_text, units_of
 from triforce_core.prompt.builder import ascii_typography
 
 BY_WORDS, LONGEST = 100, 110  # passages in the order by words; pieces of a text that the encoder reads
+SHORT, PARAGRAPH = {"squad-v1.1", "squadshifts-new-wiki", "qed-natural-questions", "fairytaleqa", "onestopqa"}, 1200
 UNREAD = 16_384  # tokens of each book that nothing is trained on
 
 
@@ -85,6 +87,38 @@ def summaries(shared: Path, unseen: Iterable[str]) -> list[dict]:
     return found
 
 
+def short_answers(shared: Path, without: Collection[str], limit: int | None) -> list[dict]:
+    """Articles and stories of qa-train with questions that a few words answer: their paragraphs, and for each question
+    its paragraph and the words. Every tenth is held out; paragraphs that share a long line with documents left out are
+    left out too."""
+    lines = {line.strip() for _, text in texts_of(shared, without).values() for line in text.split("\n")
+             if len(line) > 150}
+    found: dict[str, dict[str, Any]] = {}
+    for record in each_record(shared / "corpus/qa-train.jsonl.zst"):
+        answer, context = (ascii_typography(record[key]).strip() for key in ("answer", "context"))
+        start = record["answer_start"] if record["type"] == "extractive" else record.get("evidence_start")
+        if record["source"] not in SHORT or not answer or len(answer.split()) > 25 or start is None:
+            continue
+        if any(line.strip() in lines for line in context.split("\n")):
+            continue
+        context = around(context, len(ascii_typography(record["context"][:start])))
+        one = found.setdefault(article_of(record), {"paragraphs": {}, "asked": []})
+        at = one["paragraphs"].setdefault(context, len(one["paragraphs"]))
+        one["asked"].append((at, record["question"], answer))
+    unseen = held_out(found)
+    return [{"held": name in unseen, "paragraphs": list(one["paragraphs"]), "asked": one["asked"]}
+            for name, one in list(found.items())[:limit]]
+
+
+def around(text: str, at: int) -> str:
+    """The sentences around a place, of about PARAGRAPH characters."""
+    if len(text) <= PARAGRAPH:
+        return " ".join(text.split())
+    first = max(text.rfind(". ", 0, max(0, at - PARAGRAPH // 3)) + 1, 0)
+    last = text.find(". ", min(len(text), first + PARAGRAPH))
+    return " ".join(text[first : last + 1 if last > 0 else len(text)].split())
+
+
 def tokens_of(part: tuple[str, list[str]]) -> tuple[np.ndarray, np.ndarray]:
     """(tokens of the texts in a row, where each ends), of a process of its own."""
     tokenizer = Tokenizer.from_file(part[0])
@@ -127,6 +161,9 @@ def make(options: argparse.Namespace) -> None:
               for text, at in zip(dev, start_at, strict=True)]
     sizes_of = [len(tokenizer.decode(ids, skip_special_tokens=False).encode()) for ids in unread]
     np.savez(options.out / "unread.npz", ids=np.array(unread, np.uint16), bytes=np.array(sizes_of))
+    without = left_out(options.shared / "qa-real/docs.json") | unseen
+    short = short_answers(options.shared, without, options.limit)
+    (options.out / "short.pkl").write_bytes(pickle.dumps(short))
     held = {"documents": made, "summaries": summaries(options.shared, unseen)}
     (options.out / "asked.pkl").write_bytes(pickle.dumps(held))
     print(f"{len(made)} documents, {sum(one.held for one in made)} held out, "

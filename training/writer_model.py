@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +22,7 @@ GGUF_NAMES = dict(zip((*MATRICES, "norm1", "norm2"),
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of SmolLM2-135M, but for the number of layers and the base of the rotation."""
+    """The sizes of SmolLM2-135M."""
 
     layers: int = 30
     hidden: int = 576
@@ -34,10 +32,10 @@ class Shape:
     vocabulary: int = 49_152
     theta: float = 100_000.0
     epsilon: float = 1e-5
+    head: int = 64
 
-    @property
-    def head(self) -> int:
-        return self.hidden // self.heads
+
+DRAFT = Shape(layers=6, hidden=160, heads=2, kv_heads=1, intermediate=448, theta=10_000.0)
 
 
 def rounded(weight: Tensor) -> Tensor:
@@ -70,15 +68,20 @@ def block(x: Tensor, cos: Tensor, sin: Tensor, ends: Tensor, longest: int, heads
 
 
 class Writer(nn.Module):
-    """fp32 weights; `working` gives those that a step computes with. The embedding stays as it is."""
+    """fp32 weights; `working` gives those that a step computes with. learns: whether the embedding is trained too."""
 
-    def __init__(self, shape: Shape, weights: dict[str, Tensor]) -> None:
+    def __init__(self, shape: Shape, weights: dict[str, Tensor], learns: bool = False) -> None:
         super().__init__()
         self.shape, self.names = shape, [name for name in weights if name != "embedding"]
         self.held = nn.ParameterList([nn.Parameter(weights[name].float()) for name in self.names])
-        self.register_buffer("embedding", weights["embedding"].to(torch.bfloat16))
+        self.embedding = nn.Parameter(weights["embedding"].float(), requires_grad=learns)
+        self.table, self.learns = self.embedding.detach(), learns
         self._now: dict[str, Tensor] = {}
         self.layer = block
+
+    def trained(self) -> list[nn.Parameter]:
+        """What the optimiser changes."""
+        return [*self.held, *([self.embedding] if self.learns else [])]
 
     def weights(self) -> dict[str, Tensor]:
         """By name, fp32, not rounded."""
@@ -90,46 +93,43 @@ class Writer(nn.Module):
             value = tensor.detach()
             value = rounded(value) if four_bits and value.ndim == 2 else value
             self._now[name] = value.to(torch.bfloat16, copy=True).requires_grad_(train)
+        self.table = self.embedding.detach().to(torch.bfloat16, copy=True).requires_grad_(train and self.learns)
 
     def collect(self) -> None:
         """Gradients of the working weights, to those that they were rounded from (arXiv 1308.3432)."""
-        for name, tensor in zip(self.names, self.held, strict=True):
-            found = self._now[name].grad
-            tensor.grad = torch.zeros_like(tensor) if found is None else found.float()
-            self._now[name].grad = None
+        working = [self._now[name] for name in self.names]
+        for now, tensor in zip([*working, *([self.table] if self.learns else [])], self.trained(), strict=True):
+            tensor.grad = torch.zeros_like(tensor) if now.grad is None else now.grad.float()
+            now.grad = None
 
     def of_layer(self, number: int) -> dict[str, Tensor]:
         return {name: self._now[f"{number}.{name}"] for name in (*MATRICES, "norm1", "norm2")}
 
-    def stream(self, ids: Tensor, positions: Tensor, ends: Tensor, longest: int) -> Iterator[Tensor]:
-        """The embedded tokens, then the output of each layer. bf16 [tokens, hidden]"""
+    def read(self, ids: Tensor, positions: Tensor, ends: Tensor, longest: int) -> Tensor:
+        """The output of the last layer behind its norm. bf16 [tokens, hidden]"""
         shape = self.shape
         steps = torch.arange(0, shape.head, 2, device=ids.device).float() / shape.head
         angle = (positions.double()[:, None] * shape.theta ** -steps.double()).float()[:, None]
-        cos, sin, x = angle.cos(), angle.sin(), self.embedding[ids]
-        yield x
+        cos, sin, x = angle.cos(), angle.sin(), F.embedding(ids, self.table)
         for number in range(shape.layers):
             x = self.layer(x, cos, sin, ends, longest, shape.heads, shape.kv_heads, shape.epsilon,
                            self.of_layer(number))
-            yield x
-
-    def read(self, ids: Tensor, positions: Tensor, ends: Tensor, longest: int) -> Tensor:
-        """The output of the last layer behind its norm. bf16 [tokens, hidden]"""
-        last = deque(self.stream(ids, positions, ends, longest), maxlen=1)[0]
-        return F.rms_norm(last, last.shape[-1:], self._now["norm"], self.shape.epsilon)
+        return F.rms_norm(x, x.shape[-1:], self._now["norm"], shape.epsilon)
 
 
 def from_gguf(path: Path) -> tuple[Shape, dict[str, Tensor]]:
-    """SmolLM2's weights, with the rows of q and k as Hugging Face orders them."""
+    """SmolLM2's weights, with the rows of q and k as Hugging Face orders them; the embedding as Q5_0 keeps it, which is
+    how it ships."""
     import gguf
-    from gguf.quants import dequantize
+    from gguf.quants import dequantize, quantize
 
     reader, shape, found = gguf.GGUFReader(path), Shape(), dict[str, Tensor]()
     short = {there: here for here, there in GGUF_NAMES.items()}
     for tensor in reader.tensors:
         values = dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
         if tensor.name == "token_embd.weight":
-            found["embedding"] = torch.from_numpy(values)
+            kind = gguf.GGMLQuantizationType.Q5_0
+            found["embedding"] = torch.from_numpy(dequantize(quantize(values, kind), kind))
         elif tensor.name == "output_norm.weight":
             found["norm"] = torch.from_numpy(values)
         elif tensor.name.startswith("blk."):
@@ -141,13 +141,20 @@ def from_gguf(path: Path) -> tuple[Shape, dict[str, Tensor]]:
     return shape, found
 
 
-def fewer(shape: Shape, weights: dict[str, Tensor], kept: list[int], theta: float) -> tuple[Shape, dict[str, Tensor]]:
-    """A stack of some of the layers, with another base of the rotation."""
-    chosen = {"embedding": weights["embedding"], "norm": weights["norm"].clone()}
-    for place, number in enumerate(kept):
-        for name in (*MATRICES, "norm1", "norm2"):
-            chosen[f"{place}.{name}"] = weights[f"{number}.{name}"].clone()
-    return replace(shape, layers=len(kept), theta=theta), chosen
+def small(embedding: Tensor, shape: Shape) -> dict[str, Tensor]:
+    """Weights of a draft before any training: chance, but for the embedding, the widest directions of the target's."""
+    values, vectors = torch.linalg.eigh(embedding.T.double() @ embedding.double())
+    widest = vectors[:, values.argsort(descending=True)[: shape.hidden]].float()
+    found = {"embedding": embedding @ widest, "norm": torch.ones(shape.hidden)}
+    sizes = {"q": (64 * shape.heads, shape.hidden), "k": (64 * shape.kv_heads, shape.hidden),
+             "v": (64 * shape.kv_heads, shape.hidden), "o": (shape.hidden, 64 * shape.heads),
+             "gate": (shape.intermediate, shape.hidden), "up": (shape.intermediate, shape.hidden),
+             "down": (shape.hidden, shape.intermediate)}
+    for number in range(shape.layers):
+        for name, size in sizes.items():
+            found[f"{number}.{name}"] = torch.randn(size) * (0.02 if name not in ("o", "down") else 0.005)
+        found[f"{number}.norm1"], found[f"{number}.norm2"] = torch.ones(shape.hidden), torch.ones(shape.hidden)
+    return found
 
 
 def save(path: Path, shape: Shape, weights: dict[str, Tensor], embedding: bool = False) -> None:
@@ -156,10 +163,12 @@ def save(path: Path, shape: Shape, weights: dict[str, Tensor], embedding: bool =
     torch.save({"shape": asdict(shape), "weights": kept}, path)
 
 
-def load(path: Path, embedding: Tensor) -> tuple[Shape, dict[str, Tensor]]:
-    """What `save` wrote, in fp32."""
+def load(path: Path, embedding: Tensor | None) -> tuple[Shape, dict[str, Tensor]]:
+    """What `save` wrote, in fp32. embedding: the base's, where the file has none."""
     made = torch.load(path, map_location="cpu", weights_only=True)
-    weights = {"embedding": embedding, **{name: tensor.float() for name, tensor in made["weights"].items()}}
+    weights = {name: tensor.float() for name, tensor in made["weights"].items()}
+    if "embedding" not in weights:
+        weights["embedding"] = embedding
     return Shape(**made["shape"]), weights
 
 
@@ -168,6 +177,7 @@ def to_hugging_face(shape: Shape, weights: dict[str, Tensor]) -> nn.Module:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
+        head_dim=shape.head,
         vocab_size=shape.vocabulary, hidden_size=shape.hidden, intermediate_size=shape.intermediate,
         num_hidden_layers=shape.layers, num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads,
         max_position_embeddings=262_144, rms_norm_eps=shape.epsilon, tie_word_embeddings=True, bos_token_id=1,

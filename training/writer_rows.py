@@ -25,13 +25,13 @@ HEAD = ("Below is a document. A line such as [page 85] shows where a page begins
         "answer the questions about it, and name the pages that you rely on.\n\n--- document ---\n")
 TAIL = "--- end of document ---\n\n"
 PASSAGES = "Passages, the likeliest first:\n"
-OWN_WORDS, COPIED, QUOTED = ("Answer from these passages in your own words: ",
+OWN_WORDS, BRIEFLY, COPIED, QUOTED = ("Answer from these passages in your own words: ",
+                             "Answer from these passages in a few words: ",
                              "Copy the sentence of these passages that answers: ",
                              "Quote the sentence of the document that answers this.")
-NOT_SAID = ("The passages found do not answer that.", "That does not stand in the passages found.",
-            "None of the passages found says so.", "The passages found say nothing about that.",
-            "I found no passage that answers this.")
+NOT_SAID = "Not stated in these passages."
 TEXT_WEIGHT, FARTHEST = 0.0, 262_144  # loss of a document's own text in rows with questions; positions
+COUNTS = (1, 1, 2, 3, 3, 4)  # passages that are shown, drawn from these
 PAGE, CHARACTERS = (1200, 3200), 3.9  # characters of a page; of a token
 
 # The questions that can be asked so: for an answer in own words, the sentence in its passages, the sentence alone.
@@ -69,16 +69,22 @@ class Row:
 
 
 class RowMaker:
-    """Makes steps. held: of the documents that are held out."""
+    """Makes steps. held: of the documents that are held out.
+
+    counts: numbers of passages that a question may get; as_found: whether they are always those of the finder, right or
+    not, as in the application."""
 
     def __init__(self, data: Path, tokenizer: str, seed: int, held: bool = False) -> None:
         self.chance, self.encoder = Random(seed), Tokenizer.from_file(tokenizer)
+        self.counts, self.as_found = COUNTS, False
         self.text, self.ends = np.load(data / "text.npy", mmap_mode="r"), np.load(data / "ends.npy")
         made = pickle.loads((data / "ranked.pkl").read_bytes())
         self.documents: list[Asked] = [one for one in made["documents"] if one.held == held and one.questions]
         self.summaries = [one for one in made["summaries"] if one["held"] == held]
         self.asked = {asks: [(one, question) for one in self.documents for question in one.questions
                              if SUITS[asks](question)] for asks in SUITS}
+        self.short = [one for one in pickle.loads((data / "short.pkl").read_bytes()) if one["held"] == held]
+        self.shortly = [(one, asked) for one in self.short for asked in one["asked"]]
         self._behind: dict[str, np.ndarray] = {}
 
     def encode(self, text: str) -> list[int]:
@@ -123,6 +129,8 @@ class RowMaker:
             return self.summary_row(kind)
         if asks == "quote":
             return self.quote_row(kind)
+        if asks == "brief":
+            return self.brief_row()
         with_document = self.chance.random() < kind.document
         return self.answer_row(asks, kind, with_document)
 
@@ -195,10 +203,10 @@ class RowMaker:
         return f"[{number}] ({', '.join(place)}) {text}" if place else f"[{number}] {text}"
 
     def chosen(self, one: Asked, question: Question, inside: set[int] | None) -> tuple[list[int], list[int]]:
-        """(passages that are shown, the right ones of them): as they are ranked, three to five, none of which repeats a
+        """(passages that are shown, the right ones of them): as they are ranked, one to five, none of which repeats a
         sentence; where none is right, in half of the cases one takes the last place; in a few right ones are hidden."""
-        count, taken, said = self.chance.choice((3, 4, 4, 5)), [], set[int]()
-        hidden = bool(question.right) and self.chance.random() < 0.06
+        count, taken, said = self.chance.choice(self.counts), [], set[int]()
+        hidden = bool(question.right) and not self.as_found and self.chance.random() < 0.06
         order = [] if question.ranked is None else question.ranked.tolist()
         for at in order:
             if (inside is not None and at not in inside) or (hidden and at in question.right):
@@ -210,7 +218,7 @@ class RowMaker:
                 break
         missing = [at for at in question.right if at not in taken and (inside is None or at in inside)]
         several = question.source == "multi" or question.kind == "two"
-        if question.right and missing and not hidden and (several or len(missing) == len(question.right)):
+        if missing and not hidden and not self.as_found and (several or len(missing) == len(question.right)):
             if several or self.chance.random() < 0.6:
                 for at in missing[:3]:
                     taken.insert(self.chance.randint(0, len(taken)), at)
@@ -227,8 +235,8 @@ class RowMaker:
         taken, right = self.chosen(one, question, inside)
         shown = [self.passage(one, at, number, where) for number, at in enumerate(taken, 1)]
         numbers = "".join(f"[{number}]" for number, at in enumerate(taken, 1) if at in right)
-        if question.right and not right:
-            answer = self.chance.choice(NOT_SAID)
+        if not right:
+            answer = NOT_SAID if question.right else f"{NOT_SAID} {question.answer}"
         elif asks == "span":
             answer = " ".join(one.sentences[at] for at in question.golds[:2]) + f" {numbers}"
         else:
@@ -279,6 +287,18 @@ class RowMaker:
         if not with_document:
             return self.chance.choice((0, 0, 0, 1))
         return self.chance.randint(0, 2 if kind.row <= 8192 else 6)
+
+    def brief_row(self) -> Row:
+        """A paragraph among others of its article, mostly the first of them, and what a few words of it answer."""
+        (one, (at, question, answer)), row = self.chance.choice(self.shortly), Row()
+        others = [other for other in range(max(0, at - 8), min(len(one["paragraphs"]), at + 9)) if other != at]
+        shown = self.chance.sample(others, min(len(others), self.chance.choice(self.counts) - 1))
+        if not shown or self.chance.random() < 0.9:
+            shown.insert(0 if self.chance.random() < 0.7 else self.chance.randint(0, len(shown)), at)
+        texts = [f"[{number}] {one['paragraphs'][other]}" for number, other in enumerate(shown, 1)]
+        said = f"{answer} [{shown.index(at) + 1}]" if at in shown else NOT_SAID
+        self.say(row, self.begin(row, None), self.turn(question, "", texts, BRIEFLY), said)
+        return row
 
     def quote_row(self, kind: Kind) -> Row:
         """Documents one after the other, and sentences that are looked up in them."""
