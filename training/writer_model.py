@@ -145,7 +145,8 @@ def small(embedding: Tensor, shape: Shape) -> dict[str, Tensor]:
     """Weights of a draft before any training: chance, but for the embedding, the widest directions of the target's."""
     values, vectors = torch.linalg.eigh(embedding.T.double() @ embedding.double())
     widest = vectors[:, values.argsort(descending=True)[: shape.hidden]].float()
-    found = {"embedding": embedding @ widest, "norm": torch.ones(shape.hidden)}
+    table = embedding @ widest
+    found = {"embedding": table / table.std() / shape.hidden**0.5, "norm": torch.ones(shape.hidden)}
     sizes = {"q": (64 * shape.heads, shape.hidden), "k": (64 * shape.kv_heads, shape.hidden),
              "v": (64 * shape.kv_heads, shape.hidden), "o": (shape.hidden, 64 * shape.heads),
              "gate": (shape.intermediate, shape.hidden), "up": (shape.intermediate, shape.hidden),
