@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..device.streams import sent
 from ..kernels import BATCH_INVARIANT_ROWS, Linear
 
 
@@ -31,12 +33,16 @@ class Mixture:
     def __call__(self, x: Tensor, gated: Callable[[Tensor], Tensor]) -> Tensor:
         """x [n, d], normed -> fp32 [n, d]. gated: see ``kernels.reference.swiglu``."""
         shares, chosen = self._routes(x)
-        out = torch.zeros(x.shape, device=x.device)
-        for expert in chosen.unique().tolist():
-            rows, which = (chosen == expert).nonzero(as_tuple=True)
-            given = self.down[expert](gated(self.gate_up[expert](x[rows])))
-            out.index_add_(0, rows, given.float() * shares[rows, which, None])
-        return out
+        chosen, columns = chosen.sort(-1)
+        numbers = chosen.flatten().cpu()  # a device is waited for here only: which products follow is data
+        counts = numbers.bincount(minlength=len(self.down)).tolist()
+        order = sent(numbers.argsort(stable=True), x.device)
+        pieces = x[order.div(self.used, rounding_mode="floor")].split(counts)
+        given = torch.empty(len(order), x.shape[1], device=x.device)
+        given[order] = torch.cat([self.down[expert](gated(self.gate_up[expert](piece))).float()
+                                  for expert, piece in enumerate(pieces) if len(piece)])
+        given = given.view(*chosen.shape, -1) * shares.gather(-1, columns)[..., None]
+        return reduce(torch.add, given.unbind(1))
 
     def _routes(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the weights and numbers of each row's experts, [n, used]."""
