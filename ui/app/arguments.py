@@ -86,7 +86,8 @@ class Arguments:
     """The choices of the command line, by the names of FLAGS.
 
     port: None for the default one, or the next free. model: None for the one chosen last on the models tab, at first
-    the built-in one. mode, dtype: None for the settings tab's. gpu_memory_limit: GiB."""
+    the built-in one. mode, dtype: None for the settings tab's. gpu_memory_limit: GiB. engine: None for triforce, or a
+    server that was chosen last."""
 
     files: tuple[Path, ...] = ()
     host: str = "127.0.0.1"
@@ -108,7 +109,7 @@ class Arguments:
     data_dir: Path | None = None
     offline: bool = False
     allow_download: bool = False
-    engine: str = "triforce"
+    engine: str | None = None
     base_url: str = ""
     remote_model: str = ""
     auth_file: Path | None = None

@@ -51,14 +51,15 @@ def model_is_open(arguments: Arguments) -> bool:
     return arguments.model is None and arguments.draft_model == "auto" and arguments.engine != "remote"
 
 
-def remembered(kept: Path, config: EngineConfig) -> EngineConfig:
+def remembered(kept: Path, config: EngineConfig, *, own: bool = False) -> EngineConfig:
     """Return ``config`` with the model that was chosen last, and its form if ``config`` asks for none.
 
-    kept: the file with the choice; one that cannot be read counts as none."""
+    kept: the file with the choice; one that cannot be read counts as none. own: whether our engine is to answer, so
+    that the choice of a server is none."""
     choice = _choice(kept)
-    if not {"model", "draft"} <= choice.keys():
-        return config
     server = str(choice.get("server", ""))
+    if not {"model", "draft"} <= choice.keys() or (server and own):
+        return config
     if server and stays_here(server):
         return replace(config, model=str(choice["model"]), server=server)
     usual = (("weights", "same", WEIGHTS), ("kv", "auto", KV_KINDS))

@@ -51,8 +51,8 @@ class Services:
 
     def __init__(self, folders: Folders, make_engine: Callable[[EngineConfig], Engine], config: EngineConfig,
                  read: Reader, *, fixed: Collection[str] = (), plain: bool = False) -> None:
-        """fixed: those of ENGINE_SETTINGS that the command line chose, so that the settings tab cannot. plain: --engine
-        autoregressive."""
+        """fixed: those of ENGINE_SETTINGS, "model" and "engine" that the command line chose, so that the page's tabs
+        cannot. plain: --engine autoregressive."""
         self.folders, self._fixed, self._plain = folders, fixed, plain
         self.database = Database(folders.database)
         self.library = Library(self.database, folders.library)
@@ -63,7 +63,7 @@ class Services:
         self.settings = settings_store.load(folders.settings)
         self._forms = {"weights": config.weights, "kv": config.kv}  # as the command line says
         if "model" not in fixed:
-            config = remembered(folders.model, config)
+            config = remembered(folders.model, config, own="engine" in fixed)
         self.models = Models(folders.model, lambda: dataclasses.replace(self.queue.config, **self._forms))
         self.models.on_here = lambda found: self.use_model(found.model, found.draft)
         self.queue = Queue(make_engine, self._with_settings(config), self.library, self.conversations, self.runs,

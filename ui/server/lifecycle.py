@@ -107,7 +107,7 @@ def make_services(arguments: Arguments, folders: places.Folders,
     config = engine_config(arguments, folders.saved_readings, folders.measurements)
     if not arguments.allow_download:
         os.environ["HF_HUB_OFFLINE"] = "1"
-    fixed = [name for name in ENGINE_SETTINGS if getattr(arguments, name) is not None]
+    fixed = [name for name in (*ENGINE_SETTINGS, "engine") if getattr(arguments, name) is not None]
     if not model_is_open(arguments):
         fixed.append("model")
     return Services(folders, make_engine or engine_maker(arguments), config, read_document, fixed=fixed,

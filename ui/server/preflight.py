@@ -72,7 +72,7 @@ def look(arguments: Arguments) -> Iterator[MachineInfo | ModelInfo]:
     places = folders.make_folders(arguments.data_dir)
     config = engine_config(arguments, measurements=places.measurements)
     if model_is_open(arguments):
-        config = remembered(places.model, config)
+        config = remembered(places.model, config, own=arguments.engine is not None)
     with contextlib.closing(engine_maker(arguments)(config)) as engine:
         yield from (event for event in engine.check() if isinstance(event, MachineInfo | ModelInfo))
 

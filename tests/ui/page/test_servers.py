@@ -15,10 +15,12 @@ from tests.scripted_engine import EngineScript, ScriptedEngine
 from triforce_core import EngineConfig, RemoteEngine, ServedModel, TriForceError
 from triforce_core.remote.served import local_servers
 from ui.app import folders
+from ui.app.arguments import parse
 from ui.app.models import remembered
 from ui.app.services import Services
 from ui.app.tab_view import TabView
 from ui.page import models as models_view
+from ui.server.lifecycle import make_services
 
 QWEN = "Qwen3-8B-Q4_K_M.gguf"
 
@@ -79,10 +81,24 @@ def test_the_choice_is_remembered_and_so_is_the_way_back(both: Services, server:
     both.use_model("builtin", "auto")
     assert not remembered(both.folders.model, EngineConfig()).server
     both.folders.model.write_text(json.dumps({"model": "m", "draft": "auto", "server": "http://far.example/v1"}))
+    both.use_server(server.url, QWEN)
+    config = EngineConfig(draft_model="none")
+    assert remembered(both.folders.model, config, own=True) == config, "--engine autoregressive wins"
     assert not remembered(both.folders.model, EngineConfig()).server, "only what stays on this machine"
 
 
 @pytest.mark.parametrize("url", ["http://far.example/v1", "http://127.0.0.1:9/v1", ""])
+@pytest.mark.parametrize("flags", ["", "--engine autoregressive", "--engine triforce"])
+def test_an_engine_of_the_command_line_wins_over_a_remembered_server(tmp_path: Path, flags: str, script: EngineScript,
+                                                                     monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    places, url = folders.make_folders(tmp_path / "home"), "http://127.0.0.1:8080/v1"
+    places.model.write_text(json.dumps({"model": QWEN, "draft": "auto", "server": url}))
+    made = make_services(parse(flags.split()), places, lambda config: ScriptedEngine(config, script))
+    assert made.sends_to == ("" if flags else url) and made.queue.config.model == ("builtin" if flags else QWEN)
+    made.close()
+
+
 def test_only_what_was_found_is_used(both: Services, url: str) -> None:
     looked(both)
     with pytest.raises(TriForceError, match="not among"):
