@@ -38,7 +38,8 @@ from ..events import (
 from ..surrogates import whole_text
 from ..worker.protocol import EngineState, EngineStatus
 from .served import ServedModel, served
-from .server import Cancelled, RemoteServer, stays_here
+from .server import Cancelled, Part, RemoteServer, stays_here
+from .wishes import as_asked
 
 KEY_VARIABLE = "TRIFORCE_REMOTE_KEY"
 _FIRST_ANSWER = 640  # tokens left beside a document at least: for a question and a short answer
@@ -156,11 +157,8 @@ class RemoteEngine:
         if system.strip():
             messages[1]["content"] = f"{neutralise(system.strip())}\n\n{messages[1]['content']}"
         self._check_room(messages)
-        body = self._body(messages) | {"temperature": sampling.temperature, "top_p": sampling.top_p,
-                                       "seed": sampling.seed, "max_tokens": sampling.max_new_tokens}
-        if sampling.top_k:
-            body["top_k"] = sampling.top_k
-        texts: list[str] = []
+        body = self._body(messages) | as_asked(self._need_served().program, sampling)
+        texts, reading = list[str](), _Reading(0)
         times: list[float] = []
         reason: FinishReason = "stop"
         usage: Mapping[str, Any] = {}

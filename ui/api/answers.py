@@ -29,7 +29,7 @@ from ..app.services import Services
 from ..page.formatting import wait_line
 from ..page.html import STOPPED
 from .files import Files
-from .messages import INSTRUCTION, FileRef, Wish, own_context, sampling, shown
+from .messages import GRANTED, INSTRUCTION, FileRef, Wish, own_context, sampling, shown
 from .models import Models
 from .problems import Problem
 
@@ -265,7 +265,7 @@ def _failure(run: Run) -> Problem:
         return Problem(503, "not_answered", run.error)
     named = str(run.cause).partition(" ")[0]  # what the engine alone can check
     problem = Problem.of(run.cause)
-    return problem.about({None: named}) if named in ("logit_bias", "response_format") else problem
+    return problem.about({None: named}) if named in GRANTED else problem
 
 
 def _digest(text: str) -> str:

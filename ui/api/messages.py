@@ -31,13 +31,11 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {  # parameters that only their defaul
     "reasoning_effort": ("none",), "verbosity": ("medium",), "min_tokens": (0,), "ignore_eos": (False,),
     "length_penalty": (1,), "skip_special_tokens": (True,), "use_beam_search": (False,),
 }
-_GRANTED = frozenset(("model", "messages", "stream", "stream_options", "stop", "response_format"))
 _SAMPLING = {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "seed": "seed",
              "max_tokens": "max_new_tokens", "max_completion_tokens": "max_new_tokens", "min_p": "min_p",
              "frequency_penalty": "frequency_penalty", "presence_penalty": "presence_penalty",
              "repeat_penalty": "repeat_penalty", "repetition_penalty": "repeat_penalty", "logit_bias": "logit_bias"}
-_LOCAL = ("frequency_penalty", "presence_penalty", "repeat_penalty", "repetition_penalty", "min_p", "logit_bias",
-          "response_format")
+GRANTED = frozenset(("model", "messages", "stream", "stream_options", "stop", "response_format", *_SAMPLING))
 _HARMLESS = frozenset((  # what an answer is kept under, paid from or hurried by
     "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
     "parallel_tool_calls", "prediction", "cache_prompt", "request_id"))
@@ -79,7 +77,7 @@ def _bad(code: str, message: str, param: str = "messages", remedy: str = "") -> 
 def read_wish(body: Mapping[str, Any]) -> Wish:
     """Return what a body asks for. Raises Problem, with the parameter's name."""
     for name, value in body.items():
-        known = name in _GRANTED or name in _SAMPLING or name in _HARMLESS or value in _NEUTRAL.get(name, ())
+        known = name in GRANTED or name in _HARMLESS or value in _NEUTRAL.get(name, ())
         if value is not None and not known:
             raise _bad("unsupported_parameter", f"{name[:80]} is not supported", param=name[:80],
                           remedy="Leave it out.")
@@ -149,12 +147,7 @@ def sampling(body: Mapping[str, Any], default: SamplingParams, *, here: bool = T
             made = replace(made, **{ours: value})
         except ConfigError as error:
             raise _bad("invalid_value", f"{theirs} is {body[theirs]!r}. Allowed: {error.allowed}", theirs) from None
-    made = replace(made, schema=_schema(body.get("response_format")))
-    if (made.reweighs or made.schema) and not here:
-        name = next(name for name in _LOCAL if body.get(name))
-        raise _bad("unsupported_parameter", f"{name} is not passed on to the server that answers", name,
-                   "Leave it out.")
-    return made
+    return replace(made, schema=_schema(body.get("response_format")))
 
 
 def _schema(given: Any) -> str:

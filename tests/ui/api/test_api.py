@@ -18,7 +18,6 @@ from little_books import SENTENCE, make_document, wait_for
 from triforce_core import SamplingParams, read_document
 from ui.api.answers import ALONE, NEEDS
 from ui.api.messages import INSTRUCTION, own_context, read_wish, sampling, shown
-from ui.api.problems import Problem
 from ui.app.jobs import LONGEST_ANSWER
 from ui.app.tab_view import TabView
 
@@ -321,8 +320,7 @@ def test_penalties_and_biases_are_the_engines() -> None:
                               **{name: given[name] for name in ("frequency_penalty", "presence_penalty", "min_p")})
     for name in ("repeat_penalty", "repetition_penalty"):  # llama.cpp's word and vLLM's
         assert sampling(given | {name: 1.2}, SamplingParams()) == expected
-        with pytest.raises(Problem, match=f"{name} is not passed on"):
-            sampling({name: 1.2, "min_p": 0}, SamplingParams(), here=False)
+        assert sampling({name: 1.2}, SamplingParams(), here=False) == SamplingParams(repeat_penalty=1.2)
 
 
 def test_a_response_format_is_the_engines_schema(client, chat_model) -> None:

@@ -14,11 +14,16 @@ from pathlib import Path
 import httpx
 import pytest
 from little_books import read_quickly, wait_for, write_book
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
 
+from tests.remote import scripted_servers as kinds
+from tests.remote.scripted_servers import running
 from tests.remote.small_server import SmallServer
 from triforce_core import EngineConfig, RemoteEngine, TriForceError
 from ui.api.models import Models
 from ui.api.problems import Problem
+from ui.api.routes import routes
 from ui.app import folders
 from ui.app.services import Services
 from ui.app.tab_view import TabView
@@ -131,6 +136,21 @@ def test_the_api_calls_the_model_what_the_server_calls_it(tmp_path: Path) -> Non
         assert elsewhere.submit(asyncio.run, asked()).result() == "other"
     services.close()
     small.close()
+
+
+def test_what_shapes_an_answer_is_passed_on_or_refused_by_name(tmp_path: Path) -> None:
+    with running(kinds.ollama(4096)) as server:
+        services = Services(folders.make_folders(tmp_path / "home"), lambda config: RemoteEngine(config, server.url),
+                            EngineConfig(server=server.url), read_quickly)
+        services.start([])
+        client = TestClient(Starlette(routes=routes(services)))
+        asked = {"messages": [{"role": "user", "content": "Hello"}], "presence_penalty": 1.5}
+        refused = client.post("/v1/chat/completions", json=asked | {"min_p": 0.2})
+        answered = client.post("/v1/chat/completions", json=asked)
+        services.close()
+        error = refused.json()["error"]
+        assert refused.status_code == 400 and error["param"] == "min_p" and "Ollama" in error["message"]
+        assert answered.status_code == 200 and server.seen[-1][1]["presence_penalty"] == 1.5
 
 
 def test_a_wrong_key_is_a_clear_card(elsewhere: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
