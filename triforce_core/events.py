@@ -327,19 +327,22 @@ class EngineFacts:
 
 
 # tokenize: the text becomes tokens, their total estimated; draft: the draft model reads it too; warm-up: passes are
-# captured, weights copied; tune: this machine is measured, and tokens are hundredths of that
-PrefillStage = Literal["tokenize", "read", "restore", "save", "draft", "warm-up", "tune"]
+# captured, weights copied; tune: this machine is measured, and tokens are hundredths of that; served: a server reads it
+# that does not say how far it is, so that only ``seconds`` grow
+PrefillStage = Literal["tokenize", "read", "restore", "save", "draft", "warm-up", "tune", "served"]
 
 
 @dataclass(frozen=True, slots=True)
 class PrefillProgress:
-    """A document is being read; tokens_done counts from the document's first token."""
+    """A document is being read; tokens_done counts from the document's first token. seconds: since it began, where a
+    server reads."""
 
     tokens_done: int
     tokens_total: int
     tokens_per_second: float
     eta_seconds: float | None
     stage: PrefillStage = "read"
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

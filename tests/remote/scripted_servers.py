@@ -44,7 +44,8 @@ def ollama(loaded: int = 0, parameters: str = 'stop    "<|im_end|>"') -> Says:
 
 def llama_server(n_ctx: int = 8192, *, in_list: bool = True) -> Says:
     meta = {"vocab_type": 1, "n_vocab": 151936, "n_ctx_train": 40960, "n_params": 8_190_735_360, "size": 5_027_000_000}
-    one = {"id": "Qwen3-8B-Q4_K_M.gguf", "owned_by": "llamacpp", "meta": meta | ({"n_ctx": n_ctx} if in_list else {})}
+    one = {"id": "/srv/models/Qwen3-8B-Q4_K_M.gguf", "owned_by": "llamacpp",
+           "meta": meta | ({"n_ctx": n_ctx} if in_list else {})}
     return {"GET /v1/models": _listed(one) | {"models": [{"name": one["id"], "capabilities": ["completion"]}]},
             "GET /props": {"default_generation_settings": {"n_ctx": n_ctx}, "total_slots": 1},
             "POST /tokenize": lambda body: {"tokens": list(range(len(str(body.get("content", "")).split())))}}
@@ -60,7 +61,8 @@ def our_own() -> Says:
 
 
 class Scripted:
-    """says: what it answers, may be changed. loads: what it says once a chat has come. seen: (path, body) of each."""
+    """says: what it answers, may be changed. loads: what it says once a chat has come. seen: (path, body) of each.
+    reads: (tokens read, of how many, of them kept, milliseconds), told where a chat asks for it, as by llama-server."""
 
     def __init__(self, says: Says, loads: Says | None = None) -> None:
         self.says, self.loads = says, loads or {}
@@ -68,6 +70,7 @@ class Scripted:
         self.headers: list[dict[str, str]] = []
         self.port = 0
         self.prompt_tokens = 40
+        self.reads: list[tuple[int, int, int, int]] = []
 
     @property
     def url(self) -> str:
@@ -92,7 +95,10 @@ def _handler(server: Scripted) -> type[BaseHTTPRequestHandler]:
                 server.says |= server.loads
                 delta = {"choices": [{"index": 0, "delta": {"content": "Red."}, "finish_reason": "stop"}]}
                 usage = {"choices": [], "usage": {"prompt_tokens": server.prompt_tokens, "completion_tokens": 1}}
-                events = [*(f"data: {json.dumps(event)}" for event in (delta, usage)), "data: [DONE]"]
+                reads = [{"choices": [{"index": 0, "delta": {"role": "assistant", "content": None}}],
+                          "prompt_progress": dict(zip(("processed", "total", "cache", "time_ms"), each, strict=True))}
+                         for each in server.reads if body.get("return_progress")]
+                events = [*(f"data: {json.dumps(event)}" for event in (*reads, delta, usage)), "data: [DONE]"]
                 return self._send(200, "\n\n".join(events).encode(), "text/event-stream")
             found = server.says.get(what)
             if found is None:  # LM Studio says 200 to what it does not know

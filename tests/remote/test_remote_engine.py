@@ -18,6 +18,7 @@ from triforce_core import (
     EngineConfig,
     Finished,
     Page,
+    PrefillProgress,
     RemoteEngine,
     SamplingParams,
     SpeculationConfig,
@@ -194,6 +195,18 @@ def test_stop_is_heard_while_it_writes_or_reads_and_the_server_is_told(small: Sm
     assert not thread.is_alive() and isinstance(events[-1], Finished) and events[-1].reason == "cancelled"
     assert bool(events[-1].text) == writing
     assert small.hung_up.wait(5.0)
+
+
+def test_a_server_that_says_nothing_is_shown_by_the_time_it_takes(small: SmallServer,
+                                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_BEAT", 0.05)
+    engine = loaded(small)
+    small.quiet = 0.4
+    told = [event for event in engine.open_document(BOOK) if isinstance(event, PrefillProgress)]
+    assert len(told) > 4 and {event.stage for event in told[:-1]} == {"served"} and told[-1].stage == "read"
+    seconds = [event.seconds for event in told[:-1]]
+    assert seconds == sorted(seconds) and 0.3 < seconds[-1] < 5
+    assert not any(event.tokens_done for event in told[:-1]) and told[0].tokens_total > 20
 
 
 def test_nobody_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,17 @@ import pytest
 
 from tests.remote import scripted_servers as kinds
 from tests.remote.scripted_servers import Scripted, running
-from triforce_core import ConfigError, ContextTooLongError, Document, EngineConfig, ModelInfo, Page, RemoteEngine
+from triforce_core import (
+    ConfigError,
+    ContextTooLongError,
+    Document,
+    EngineConfig,
+    ModelInfo,
+    Page,
+    PrefillProgress,
+    RemoteEngine,
+    ServedModel,
+)
 from triforce_core.config import SamplingParams, SpeculationConfig
 from triforce_core.events import Turn
 from triforce_core.remote.served import local_servers
@@ -21,7 +31,7 @@ LONG = Document("Lamps", "txt", (Page("1", "lamp " * 4000),), "test")
 
 
 def found(server: Scripted) -> list[tuple[str, str, int, int]]:
-    return [(one.program, one.name, one.context, one.longest) for one in local_servers((server.port,))]
+    return [(one.program, one.shown, one.context, one.longest) for one in local_servers((server.port,))]
 
 
 def load(server: Scripted, model: str = "") -> tuple[RemoteEngine, ModelInfo]:
@@ -46,6 +56,38 @@ def test_each_kind_is_known_by_what_it_says(says: kinds.Says, expected: list[tup
     """Models for embeddings are left out, and so is this app itself."""
     with running(says) as server:
         assert found(server) == expected
+
+
+@pytest.mark.parametrize(("name", "shown"), [
+    ("/srv/models/Qwen3-8B-Q4_K_M.gguf", "Qwen3-8B-Q4_K_M.gguf"), ("models/a.GGUF", "a.GGUF"),
+    (r"C:\models\a.gguf", "a.gguf"), ("/srv/Qwen3-8B", "Qwen3-8B"), (r"D:\Qwen3-8B", "Qwen3-8B"),
+    ("Qwen/Qwen3-8B", "Qwen/Qwen3-8B"), ("ggml-org/gemma-3-4b-it-GGUF:Q4_K_M", "ggml-org/gemma-3-4b-it-GGUF:Q4_K_M"),
+    ("qwen3:8b", "qwen3:8b")])
+def test_a_file_is_shown_by_its_name_and_asked_for_by_its_path(name: str, shown: str) -> None:
+    assert ServedModel("", "", name).shown == shown
+    says = {"GET /v1/models": kinds._listed({"id": name, "owned_by": "me"})}
+    for wanted in (name, shown):
+        with running(says) as server:
+            engine, model = load(server, wanted)
+            list(engine.open_document(BOOK))
+            assert model.name == shown and server.seen[-1][1]["model"] == name
+
+
+def test_llama_server_tells_how_far_it_has_read() -> None:
+    """Both of the document and of a question that has to read it again; nobody else is asked for it."""
+    with running(kinds.llama_server()) as server:
+        server.reads = [(0, 900, 100, 0), (500, 900, 100, 2000), (900, 900, 100, 4000)]
+        engine, _ = load(server)
+        told = [event for event in engine.open_document(BOOK) if isinstance(event, PrefillProgress)]
+        assert (told[0].stage, told[0].tokens_done) == ("served", 0), "before it says anything"
+        half = next(event for event in told if event.tokens_done == 500)
+        assert (half.stage, half.tokens_total, half.tokens_per_second) == ("read", 900, 200.0)
+        assert half.eta_seconds == pytest.approx(2.0, abs=0.1)
+        asked = list(engine.ask("What lamp?", (), SamplingParams(), SpeculationConfig()))
+        assert any(isinstance(event, PrefillProgress) and event.tokens_done == 500 for event in asked)
+    with running(kinds.vllm()) as server:
+        list(load(server)[0].open_document(BOOK))
+        assert "return_progress" not in server.seen[-1][1]
 
 
 def test_what_is_not_there_is_soon_known() -> None:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -58,6 +59,7 @@ class RemoteEngine:
         self._key = "" if keyless else os.environ.get(KEY_VARIABLE, "")
         self._server, self._wanted, self._config = RemoteServer(url, self._key), model, config
         self._model: ModelInfo | None = None
+        self._served: ServedModel | None = None
         self._document: Document | None = None
         self._prompt = ""
         self._opened: dict[str, tuple[int, float, bool]] = {}  # id -> tokens, seconds of the first reading, estimated
@@ -80,13 +82,13 @@ class RemoteEngine:
         try:
             found = self._look()
             if found.known_loaded:
-                yield LoadProgress(f"{self._server.host} loads {found.name}")
+                yield LoadProgress(f"{self._server.host} loads {found.shown}")
                 body = {"model": found.name, "messages": [{"role": "user", "content": "Ready?"}], "max_tokens": 1}
                 for _ in self._server.chat(body, self._cancel):
                     pass
                 found = self._look()
-            self._model = self._about(found)
-            self._counts = self._server.count(self._model.name, "one two three", self._cancel) is not None
+            self._model, self._served = self._about(found), found
+            self._counts = self._server.count(found.name, "one two three", self._cancel) is not None
         except Cancelled:
             raise EngineDiedError("The engine has been closed", remedy="Start the app again.") from None
         self._state = "idle"
@@ -95,14 +97,14 @@ class RemoteEngine:
     def measure(self, document: Document, heard: Callable[[PrefillProgress], None] = lambda progress: None
                 ) -> DocumentFit:
         """Share the whole count out by the length of the pages. heard: never; a server says only the end of it."""
-        model, text, counted = self._need_model(), _system(document), None
+        text, counted = _system(document), None
         if self._counts:
             with suppress(Cancelled):
-                counted = self._server.count(model.name, text, self._cancel)
+                counted = self._server.count(self._need_served().name, text, self._cancel)
         tokens = counted or math.ceil(len(text.encode()) / self._bytes_per_token)
         pages = [stop - start for start, stop in
                  _shares(tokens, [len(page.text.encode()) + 12 for page in document.pages])]
-        context = model.max_context
+        context = self._need_model().max_context
         room = context - min(_FIRST_ANSWER, context // 4) if context else tokens
         return DocumentFit(tokens, room, tuple(pages), estimated=counted is None)
 
@@ -118,11 +120,13 @@ class RemoteEngine:
         text, restored = _system(document), document.id in self._opened
         try:
             if not restored:
-                yield PrefillProgress(0, fit.tokens, 0.0, None)
                 body = self._body([{"role": "system", "content": text}, {"role": "user", "content": "Ready?"}])
                 used: Mapping[str, Any] = {}
+                reading = _Reading(fit.tokens)
+                yield reading.heard(Part())
                 for part in self._server.chat(body | {"max_tokens": 1}, self._cancel):
                     used = part.usage or used
+                    yield reading.heard(part)
                 tokens = int(used.get("prompt_tokens") or fit.tokens)
                 if used.get("prompt_tokens"):
                     if self._need_model().max_context and tokens > fit.max_tokens:
@@ -171,6 +175,8 @@ class RemoteEngine:
                     texts.append(part.text)
                     times.append(time.monotonic() - started)
                     yield TextDelta(part.text, times[-1], tokens=1)
+                elif not texts:
+                    yield reading.heard(part)
         except Cancelled:
             reason = "cancelled"
         finally:
@@ -188,25 +194,26 @@ class RemoteEngine:
 
     def _look(self) -> ServedModel:
         found = served(self._server, self._cancel)
-        names = [model.name for model in found]
-        if not found or (self._wanted and self._wanted not in names):
+        wanted = [one for one in found if self._wanted in (one.name, one.shown)] if self._wanted else found
+        if not wanted:
             raise ConfigError(f"The server {self._server.host} has no model {self._wanted or 'at all'}",
-                              allowed=", ".join(names[:8]), remedy="Name one with --remote-model, or choose one under "
-                                                                   "Models.")
-        model = found[names.index(self._wanted) if self._wanted else 0]
-        if model.problem:
-            raise ConfigError(f"{model.name} is not for this: {model.problem}", remedy="Choose another under Models.")
-        return model
+                              allowed=", ".join(one.shown for one in found[:8]),
+                              remedy="Name one with --remote-model, or choose one under Models.")
+        if wanted[0].problem:
+            raise ConfigError(f"{wanted[0].shown} is not for this: {wanted[0].problem}",
+                              remedy="Choose another under Models.")
+        return wanted[0]
 
     def _about(self, model: ServedModel) -> ModelInfo:
         own = self._config.max_context
         lengths = [*([model.context] if model.context else []), *([own] if isinstance(own, int) else [])]
         where = "stay on" if stays_here(self._server.url) else "leave"
-        return ModelInfo(model.name, "", "remote", f"documents and questions {where} this machine: they are sent to "
+        return ModelInfo(model.shown, "", "remote", f"documents and questions {where} this machine: they are sent to "
                          f"{self._server.url}", self._server.host, "", min(lengths, default=0), 0, 0, instructions=True)
 
     def _body(self, messages: list[dict[str, str]]) -> dict[str, Any]:
-        return {"model": self._need_model().name, "messages": messages}
+        tells = {"return_progress": True} if self._need_served().program == "llama-server" else {}
+        return {"model": self._need_served().name, "messages": messages} | tells
 
     def _check_room(self, messages: Sequence[Mapping[str, str]]) -> None:
         """Raise ContextTooLongError for what a server would refuse, or cut off without a word."""
@@ -215,6 +222,10 @@ class RemoteEngine:
         if context and needed > context:
             raise ContextTooLongError(f"Document and conversation have about {needed:,} tokens",
                                       allowed=f"{context:,}", remedy="Start a new conversation.")
+
+    def _need_served(self) -> ServedModel:
+        assert self._served is not None, "load first"
+        return self._served
 
     def _need_model(self) -> ModelInfo:
         assert self._model is not None, "load first"
@@ -232,6 +243,27 @@ class RemoteEngine:
         why = f"answered by {self._server.host}, which reports no tiers and no attention{counted}"
         return AnswerStats(max(0, prompt - reused), reused, generated, 0, first, first, seconds, rate, 0.0, {}, {},
                            "remote", why, verifier="")
+
+
+class _Reading:
+    """How far a server is with what it was sent: by its own count, or else by the time that it takes."""
+
+    def __init__(self, tokens: int) -> None:
+        """tokens: that there are; 0: not known."""
+        self._started = self._told = time.monotonic()
+        self._last = PrefillProgress(0, tokens, 0.0, None, "served")
+
+    def heard(self, part: Part) -> PrefillProgress:
+        now = time.monotonic()
+        if part.read:
+            done, total, kept, spent = (int(part.read.get(name) or 0) for name in
+                                        ("processed", "total", "cache", "time_ms"))
+            rate = 1000 * (done - kept) / max(spent, 1)
+            left = (total - done) / rate if rate else None
+            self._told, self._last = now, PrefillProgress(done, total, rate, left, "read")
+        left = self._last.eta_seconds
+        return replace(self._last, seconds=now - self._started,
+                       eta_seconds=None if left is None else max(0.0, left - (now - self._told)))
 
 
 def _too_long(tokens: int, most: int) -> ContextTooLongError:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import PureWindowsPath
 from typing import Any
 
 from ..errors import RemoteServerError
@@ -40,6 +41,12 @@ class ServedModel:
     longest: int = 0
     known_loaded: bool = False
     problem: str = ""
+
+    @property
+    def shown(self) -> str:
+        """Its name without the folders in which the server has it: llama-server and vLLM give a file's whole path."""
+        folders = self.name.lower().endswith(".gguf") or PureWindowsPath(self.name).root
+        return PureWindowsPath(self.name).name if folders else self.name
 
 
 def served(server: RemoteServer, cancel: threading.Event) -> list[ServedModel]:

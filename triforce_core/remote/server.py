@@ -24,6 +24,7 @@ from ..errors import ConfigError, ContextTooLongError, RemoteServerError
 _AGAIN = (429, 500, 502, 503, 504)
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0  # seconds between tries, doubled each time
 _LOOK = 0.05  # seconds between two looks at the cancel flag
+_BEAT = 1.0  # seconds of silence after which an empty line says that it is still waited for
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +39,13 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Hold a piece of a streamed answer: text, why it ended, or the server's token counts."""
+    """Hold a piece of a streamed answer: text, why it ended, the server's token counts, or how far it has read, as
+    llama-server tells it; nothing of all that where time has passed."""
 
     text: str = ""
     reason: str = ""
     usage: Mapping[str, Any] | None = None
+    read: Mapping[str, Any] | None = None
 
 
 class Cancelled(Exception):
@@ -106,6 +109,8 @@ class RemoteServer:
         """Stream a completion. Raises RemoteServerError, ContextTooLongError, Cancelled."""
         asked, whole = {**body, "stream": True, "stream_options": {"include_usage": True}}, False
         for line in self._lines("POST", f"{self.url}/chat/completions", asked, cancel):
+            if not line:
+                yield Part()
             if not line.startswith("data:"):
                 continue
             data = line[5:].strip()
@@ -130,6 +135,8 @@ class RemoteServer:
                 yield Part(text or "", choice.get("finish_reason") or "")
         if event.get("usage"):
             yield Part(usage=event["usage"])
+        if isinstance(event.get("prompt_progress"), dict):
+            yield Part(read=event["prompt_progress"])
 
     def _json(self, method: str, url: str, body: Any, cancel: threading.Event, tries: int = 0) -> dict[str, Any]:
         try:
@@ -148,7 +155,7 @@ class RemoteServer:
             begun, pause = False, _FIRST_PAUSE * 2 ** (number - 1)
             try:
                 for line in request.lines(cancel):
-                    begun = True
+                    begun = begun or bool(line)
                     yield line
                 return
             except _Refused as refused:
@@ -210,17 +217,21 @@ class _Request:
         threading.Thread(target=self._work, name="remote-request", daemon=True).start()
 
     def lines(self, cancel: threading.Event) -> Iterator[str]:
-        quiet_since = time.monotonic()
+        quiet_since = beat = time.monotonic()
         while True:
             try:
                 item = self._items.get(timeout=_LOOK)
             except queue.Empty:
                 if cancel.is_set():
                     raise Cancelled from None
-                if time.monotonic() - quiet_since > self._patience.connect + self._patience.quiet:
+                now = time.monotonic()
+                if now - quiet_since > self._patience.connect + self._patience.quiet:
                     raise _Broken("silence") from None
+                if now - beat >= _BEAT:
+                    beat = now
+                    yield ""
                 continue
-            quiet_since = time.monotonic()
+            quiet_since = beat = time.monotonic()
             if item is None:
                 return
             if isinstance(item, Exception):

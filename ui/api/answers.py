@@ -218,6 +218,8 @@ class Answers:
         prefill = self._services.queue.prefills.get(run.document)
         progress = prefill.progress if prefill else None
         wait = wait_line(self._services.queue.ahead(run)) if run.state == "queued" else ""
+        if progress is not None and progress.stage == "served":
+            return f"the server is reading {progress.tokens_total} tokens, {progress.seconds:.0f} s so far"
         return f"reading {progress.tokens_done} of {progress.tokens_total} tokens" if progress else wait or run.state
 
     def _remember(self, run: Run) -> None:

@@ -42,7 +42,7 @@ LONGEST_ANSWER = 1_000_000  # tokens of one that may go on to its end
 SHORT_ANSWER = 256  # tokens of an answer for which there must be room
 USUAL_ANSWER = 1024  # tokens of an answer that are kept back for it
 LAST = 8  # answers of which the mean is taken
-PAUSABLE = ("waiting", "loading", "tokenize", "read")  # stages of a reading: behind them little is left
+PAUSABLE = ("waiting", "loading", "tokenize", "read", "served")  # stages of a reading: behind them little is left
 
 JobKind = Literal["engine", "prefill", "answer", "race"]
 

@@ -47,6 +47,7 @@ PHASES = {
     "tokenize": "Turning the text into tokens", "read": "Reading", "find": "Finding its passages",
     "restore": "Reopening the saved reading", "save": "Saving the reading", "problem": "Not read",
     "tune": "Measuring this machine", "warm-up": "Preparing the engine for it", "draft": "Reading with the draft model",
+    "served": "The server is reading",
     "too_long": "Too long: choose pages", "ready": "Ready", "busy": "Read; engine busy", "resting": "Saved",
     "unsaved": "Read before", "closed": "Not read yet",
 }

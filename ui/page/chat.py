@@ -206,6 +206,7 @@ def state_line(run: Run, wait: str, pages: int) -> str:
     if not run.accumulator.text:
         read = run.accumulator.prefill  # a conversation that was left is read again behind the document
         left = fmt.left(read.eta_seconds) if read is not None and (read.eta_seconds or 0) >= 1 else wait
+        left = left or (fmt.so_far(read.seconds) if read is not None else "")
         return " · ".join(filter(None, ("Reading the question", left)))
     figures = run.accumulator.figures()
     rate = fmt.rate(figures.tokens_per_second) if figures.tokens_per_second else "–"  # one round has none

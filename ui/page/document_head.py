@@ -29,6 +29,7 @@ OTHER_LANGUAGE = "This document is in {language}. Whether {model} reads it well,
 READING_SAVED = "Reopening the saved reading"
 READING_TUNE = "Measuring how fast this machine is (only once)"
 READING_WARM = "Preparing the engine for this document"
+READING_SERVED = "The server is reading {tokens} tokens, and does not say how far it is"
 CANCELLING = "Cancelling…"
 READ_NOW = "Read now"
 SO_FAR = "Pages 1–{done} of {total} are read so far: ask about them now, or about all of them later."
@@ -52,9 +53,9 @@ WORTH_SAYING = 2.0  # seconds of reading
 
 
 def prefill_line(prefill: Job, load: LoadProgress | None, wait: str = "",
-                 takes: float | None = None) -> tuple[str, float, str]:
-    """Return what a prefill does, how far it is (0 to 1), and its figures. wait: what it waits for. takes: seconds of
-    reading, by earlier ones."""
+                 takes: float | None = None) -> tuple[str, float | None, str]:
+    """Return what a prefill does, how far it is (0 to 1; None where nobody knows), and its figures. wait: what it waits
+    for. takes: seconds of reading, by earlier ones."""
     progress = prefill.progress
     ahead = TAKES.format(time=fmt.seconds(takes)) if takes is not None and takes >= WORTH_SAYING else ""
     if prefill.stage == "waiting":
@@ -64,6 +65,9 @@ def prefill_line(prefill: Job, load: LoadProgress | None, wait: str = "",
         return text, (load.fraction or 0.0) if load else 0.0, ahead
     if progress is None:
         return PHASES[prefill.stage], 0.0, ahead
+    if progress.stage == "served":
+        return (READING_SERVED.format(tokens=fmt.count(progress.tokens_total)), None,
+                " · ".join(filter(None, (fmt.so_far(progress.seconds), ahead))))
     fraction = progress.tokens_done / max(1, progress.tokens_total)
     if progress.stage == "save":
         return "Saving the reading for next time", fraction, ""
@@ -79,11 +83,11 @@ def prefill_line(prefill: Job, load: LoadProgress | None, wait: str = "",
     return text, fraction, " · ".join([*([f"{fmt.rate(rate)} tokens/s"] if rate else []), *left])
 
 
-def progress_bar(text: str, fraction: float, figures: str, cancelling: bool) -> str:
+def progress_bar(text: str, fraction: float | None, figures: str, cancelling: bool) -> str:
     cancel = button(CANCELLING if cancelling else CANCEL, "cancel-reading", css="tf-quiet")
     if cancelling:
         cancel = cancel.replace("<button ", "<button disabled ")
-    return progress(text, meter(fraction, "tf-meter-big", text), cancel, figures)
+    return progress(text, "" if fraction is None else meter(fraction, "tf-meter-big", text), cancel, figures)
 
 
 def in_context(entry: Entry, opened: DocumentOpened | None) -> str:

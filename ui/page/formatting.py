@@ -57,6 +57,11 @@ def left(value: float) -> str:
     return f"about {seconds(value)} left"
 
 
+def so_far(value: float) -> str:
+    """Return how long something goes on; "" in its first second."""
+    return f"{value:.0f} s so far" if 1 <= value < 99.5 else f"{seconds(value)} so far" if value >= 1 else ""
+
+
 def milliseconds(value: float) -> str:
     """Seconds: 0.0032 -> '3.2', 0.05 -> '50'."""
     return f"{value * 1e3:.1f}" if value < 0.01 else f"{value * 1e3:.0f}"

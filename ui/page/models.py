@@ -335,7 +335,7 @@ def served_model(one: ServedModel, mark: str) -> str:
         about += f'<p class="tf-note">{esc(LENGTHEN.get(one.program, ""))}</p>'
     shown = f'<span class="tf-model-on">{mark}</span>' if mark else ""
     use = "" if one.problem else button(USED if mark else USE, "use-server", url=one.url, model=one.name)
-    return (f'<li class="tf-model{" tf-current" if mark else ""}"><h3>{esc(one.name)} {shown}</h3>'
+    return (f'<li class="tf-model{" tf-current" if mark else ""}"><h3>{esc(one.shown)} {shown}</h3>'
             f'<p class="tf-model-facts">{esc(" · ".join(facts))}</p>{about}'
             f'<div class="tf-model-load">{use}</div></li>')
 
@@ -343,7 +343,7 @@ def served_model(one: ServedModel, mark: str) -> str:
 def servers_line(found: Sequence[ServedModel]) -> str:
     """Return buttons for what servers of this machine have, without more words; "" where they have nothing."""
     useful = [one for one in found if not one.problem]
-    buttons = "".join(button(f"{one.name} ({one.program or SERVER})", "use-server", url=one.url, model=one.name)
+    buttons = "".join(button(f"{one.shown} ({one.program or SERVER})", "use-server", url=one.url, model=one.name)
                       for one in useful)
     return f'<p class="tf-note">{SERVED}:</p><div class="tf-model-load">{buttons}</div>' if useful else ""
 

@@ -240,6 +240,9 @@ def test_reading_says_tokens_rate_and_time_left() -> None:
     before = Job("prefill", "d", stage="loading")
     said = document_head.head(ENTRY, "read", prefill=before, takes=90.0)
     assert f"reading it takes about {figures.seconds(90.0)} here" in said
+    served = Job("prefill", "d", stage="served", progress=PrefillProgress(0, 31_204, 0.0, None, "served", 130.0))
+    html = document_head.head(ENTRY, "served", prefill=served, takes=200.0)
+    assert "2 min 10 s so far · reading it takes about" in html and "tf-meter" not in html
     for takes in (None, 1.5):
         assert "reading it takes" not in document_head.head(ENTRY, "read", prefill=before, takes=takes)
 
@@ -251,6 +254,8 @@ def test_reading_says_tokens_rate_and_time_left() -> None:
     ("warm-up", PrefillProgress(7_801, 31_204, 5_000.0, 4.0, "warm-up"),
      (document_head.READING_WARM, 0.25, "4.0 s left")),
     ("warm-up", PrefillProgress(0, 31_204, 0.0, None, "warm-up"), (document_head.READING_WARM, 0.0, "")),
+    ("served", PrefillProgress(0, 31_204, 0.0, None, "served", 12.4),
+     (document_head.READING_SERVED.format(tokens="31,204"), None, "12 s so far")),
     ("tune", PrefillProgress(40, 100, 10.0, 6.0, "tune"), (document_head.READING_TUNE, 0.4, "6.0 s left"))])
 def test_each_stage_says_how_far_and_how_long(stage: str, progress: PrefillProgress | None, said: tuple) -> None:
     prefill = Job("prefill", "d", stage=stage, progress=progress)

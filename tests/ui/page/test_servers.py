@@ -22,7 +22,8 @@ from ui.app.tab_view import TabView
 from ui.page import models as models_view
 from ui.server.lifecycle import make_services
 
-QWEN = "Qwen3-8B-Q4_K_M.gguf"
+NAME = "Qwen3-8B-Q4_K_M.gguf"
+QWEN = f"/srv/models/{NAME}"
 
 
 @pytest.fixture
@@ -66,7 +67,7 @@ def test_there_and_back_while_a_conversation_is_open(both: Services, server: Scr
         texts.append(run.accumulator.text)
     assert texts[1] == "Red." and texts[0].startswith("This is the scripted") and texts[2].startswith("This is the scr")
     answers = both.conversations.answers(view.conversation)
-    assert len(answers) == 3 and [answer.result["model"] for answer in answers][1] == QWEN
+    assert len(answers) == 3 and [answer.result["model"] for answer in answers][1] == NAME
     sent = [body["messages"] for what, body in server.seen if what.endswith("chat/completions")][-1]
     assert "How many ships?" in sent[1]["content"] and len(sent) == 4, "what the other engine answered is its history"
 
@@ -80,14 +81,13 @@ def test_the_choice_is_remembered_and_so_is_the_way_back(both: Services, server:
     assert both.queue.model.max_context == 20_000
     both.use_model("builtin", "auto")
     assert not remembered(both.folders.model, EngineConfig()).server
-    both.folders.model.write_text(json.dumps({"model": "m", "draft": "auto", "server": "http://far.example/v1"}))
     both.use_server(server.url, QWEN)
     config = EngineConfig(draft_model="none")
     assert remembered(both.folders.model, config, own=True) == config, "--engine autoregressive wins"
+    both.folders.model.write_text(json.dumps({"model": "m", "draft": "auto", "server": "http://far.example/v1"}))
     assert not remembered(both.folders.model, EngineConfig()).server, "only what stays on this machine"
 
 
-@pytest.mark.parametrize("url", ["http://far.example/v1", "http://127.0.0.1:9/v1", ""])
 @pytest.mark.parametrize("flags", ["", "--engine autoregressive", "--engine triforce"])
 def test_an_engine_of_the_command_line_wins_over_a_remembered_server(tmp_path: Path, flags: str, script: EngineScript,
                                                                      monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,6 +99,7 @@ def test_an_engine_of_the_command_line_wins_over_a_remembered_server(tmp_path: P
     made.close()
 
 
+@pytest.mark.parametrize("url", ["http://far.example/v1", "http://127.0.0.1:9/v1", ""])
 def test_only_what_was_found_is_used(both: Services, url: str) -> None:
     looked(both)
     with pytest.raises(TriForceError, match="not among"):
@@ -125,7 +126,8 @@ def test_what_is_said_of_each(both: Services) -> None:
              ServedModel("", "http://127.0.0.1:8000/v1", "<img src=x>", 0, 0))
     html = models_view.servers(found, EngineConfig(server=found[0].url, model=QWEN), "ready")
     assert models_view.SERVED in html and "llama-server at 127.0.0.1:8080 · loaded with 8,192 tokens" in html
-    assert html.count("tf-current") == 1 and html.index(QWEN) < html.index(models_view.NOW)
+    assert html.count("tf-current") == 1 and html.index(f"<h3>{NAME}") < html.index(models_view.NOW)
+    assert f'"{QWEN}"' in html and f">{NAME} (llama-server)<" in models_view.servers_line(found)
     assert html.count("OLLAMA_CONTEXT_LENGTH") == 1 and "sends it on to &lt;b&gt;" in html and "<img" not in html
     assert html.count('data-action="use-server"') == 3, "what would leave this machine has no button"
     none = models_view.servers((), EngineConfig(), "ready")
@@ -142,7 +144,7 @@ def test_one_press_in_a_browser(tab, served, server: Scripted, monkeypatch: pyte
     monkeypatch.setattr(services.models, "_go", lambda *_: None)  # of models in folders other tests know
     services.models._looked = services.models.served = None
     tab.get_by_role("tab", name=models_view.TAB).click()
-    tab.click(f".tf-served .tf-model:has-text('{QWEN}') [data-action=use-server]")
+    tab.click(f".tf-served .tf-model:has-text('{NAME}') [data-action=use-server]")
     tab.wait_for_selector(f".tf-served .tf-current:has-text('{models_view.NOW}')")
     tab.wait_for_selector(f"#bar .tf-stays:has-text('{server.url}')")
     services.use_model("builtin", "auto")
