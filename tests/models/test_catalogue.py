@@ -148,6 +148,16 @@ def test_what_was_tried_decides_which_draft_is_recommended(shelf: Path, tmp_path
     assert "1.30 times as fast" in "\n".join(_words(model))
 
 
+def test_each_tokenizer_is_read_once(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of 262,000 tokens takes seconds."""
+    read: list[Path] = []
+    own = survey.Tokenizer.__init__
+    monkeypatch.setattr(survey.Tokenizer, "__init__", lambda self, folder, *rest: (read.append(Path(folder)),
+                                                                                  own(self, folder, *rest))[1])
+    assert found(shelf, max_context=2048)["large"].info is not None
+    assert len(read) == len(set(read)) >= 4
+
+
 def test_what_does_not_fit_says_what_would(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The room is made so that the large model fits with less context than was asked for."""
     from triforce_core.device.memory_plan import Room

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -150,9 +150,10 @@ def set_threads(config: EngineConfig, device: torch.device, share: int) -> None:
         torch.set_num_threads(limit)
 
 
-def choose(config: EngineConfig, shard: Shard = ALONE, *, together: bool = True) -> Chosen:
+def choose(config: EngineConfig, shard: Shard = ALONE, *, together: bool = True,
+           tokenizer_of: Callable[[Path, bool], Tokenizer] = Tokenizer) -> Chosen:
     """Find the models and plan the memory of one rank of ``shard``, by shapes. together: the other ranks do the same.
-    Raises ModelError kinds, ConfigError, and NotEnoughMemoryError if they cannot run here (or not with the context that
+    tokenizer_of: folder or file, thinking -> its tokenizer. Raises ModelError kinds, ConfigError, and NotEnoughMemoryError if they cannot run here (or not with the context that
     was asked for)."""
     machine = read_capability()
     device, why_there = place(config, shard)
@@ -160,13 +161,14 @@ def choose(config: EngineConfig, shard: Shard = ALONE, *, together: bool = True)
     set_threads(config, device, max(1, choose_threads(machine) // shard.world))
     builtin, wanted = config.model == BUILTIN, config.draft_model
     folder, draft_folder = model_folder(config.model, "target", config), None
-    tokenizer = Tokenizer(BUILTIN_FOLDER if builtin else folder, config.thinking)
+    tokenizer = tokenizer_of(BUILTIN_FOLDER if builtin else folder, config.thinking)
     own, words = wanted in ("auto", BUILTIN), None
     if wanted != "none" and (builtin or wanted != "auto"):
         draft_folder = model_folder(BUILTIN if own else wanted, "draft", config)
         if not (builtin and own):
             shapes = read_config(folder), read_config(draft_folder)
-            words = translation(tokenizer, Tokenizer(BUILTIN_FOLDER if own else draft_folder), wanted, shapes)
+            words = translation(tokenizer, tokenizer_of(BUILTIN_FOLDER if own else draft_folder, config.thinking),
+                                wanted, shapes)
     limit_device_memory(device, limit_bytes(config))
     planner = _planner(config, folder, draft_folder, device, dtype, shard, why_there, alike=words is None)
     target, wish = planner.wish.target, planner.wish

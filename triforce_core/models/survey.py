@@ -198,10 +198,11 @@ class Survey:
     def __init__(self, config: EngineConfig) -> None:
         """config: how a chosen model would run; ``model`` and ``draft_model`` do not count."""
         self.config = config
+        self._tokenizer_of = lru_cache(maxsize=None)(Tokenizer)  # a vocabulary of 262,000 tokens takes seconds to read
 
     def check(self) -> Iterator[ModelFound | CuratedModel]:
-        known = [_look(at) for at in places(self.config.model_folders)]
-        drafters = [*known[1:], _look(builtin("draft"))]  # the first is the built-in target
+        known = [self._look(at) for at in places(self.config.model_folders)]
+        drafters = [*known[1:], self._look(builtin("draft"))]  # the first is the built-in target
         rate, trouble = 0.0, None
         try:
             device = place(self.config, ALONE)[0]
@@ -213,6 +214,14 @@ class Survey:
         if trouble is not None:
             raise trouble
         yield from suggestions(self.config, {one.place.name for one in known if one.shape is not None}, rate)
+
+    def _look(self, at: Place) -> _Known:
+        try:
+            shape, tokenizer = read_config(at.folder), self._tokenizer_of(at.tokenizer, self.config.thinking)
+            stored_form(at.folder)  # opens the weights' table of contents: are they there, and whole?
+        except ModelError as error:
+            return _Known(at, problem=str(error))
+        return _Known(at, shape, tokenizer)
 
     def _judge(self, one: _Known, drafters: list[_Known], rate: float) -> ModelFound:
         own = one.place
@@ -275,7 +284,7 @@ class Survey:
 
     def _plan(self, found: ModelFound, context: int | str) -> ModelInfo:
         config = replace(self.config, model=found.model, draft_model=found.draft, max_context=context)  # type: ignore[arg-type]
-        return choose(config, together=False).info
+        return choose(config, together=False, tokenizer_of=self._tokenizer_of).info
 
     def _fits(self, found: ModelFound, rate: float) -> tuple[Fit, ...]:
         config = replace(self.config, model=found.model, draft_model=found.draft)
@@ -304,15 +313,6 @@ def best_of(fits: Sequence[Fit]) -> Fit | None:
     longest = [fit for fit in fits if fit.mode and fit.context == reach]
     usable = [fit for fit in longest if fit.tokens_per_second >= USABLE_RATE]
     return usable[0] if usable else max(longest, key=lambda fit: fit.tokens_per_second, default=None)
-
-
-def _look(at: Place) -> _Known:
-    try:
-        shape, tokenizer = read_config(at.folder), Tokenizer(at.tokenizer)
-        stored_form(at.folder)  # opens the weights' table of contents: are they there, and whole?
-    except ModelError as error:
-        return _Known(at, problem=str(error))
-    return _Known(at, shape, tokenizer)
 
 
 def _why_not(target: _Known, draft: _Known) -> str:
