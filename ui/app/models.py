@@ -83,7 +83,8 @@ class Models:
     errand: "" or the one that runs (LOOK, OFFER, FETCH, TRY). fetching: the repo. wanted: of the list, a person is
     asked whether to download it. problem: why the last errand failed. refused: why the last wish is not done. served:
     what servers of this machine have, None: nobody has looked yet. choosing: a person chooses a first chat model.
-    on_here: called with one that was downloaded to be used."""
+    trying: the
+    model and draft model that are tried, or were last. on_here: called with one that was downloaded to be used."""
 
     def __init__(self, kept: Path, config: Callable[[], EngineConfig],
                  send: Callable[..., EngineClient] = EngineClient) -> None:
@@ -103,6 +104,7 @@ class Models:
         self.offer: ModelOffer | None = None
         self.progress: LoadProgress | None = None
         self.choosing, self._use = False, ""
+        self.trying = ("", "")
         self.on_here: Callable[[ModelFound], None] = lambda found: None
         self.errand = self.fetching = self.problem = self.refused = ""
 
@@ -117,15 +119,16 @@ class Models:
         """Return whether nobody has looked yet, or so long ago that files may have come since."""
         return self._looked is None or monotonic() - self._looked > _FRESH
 
-    def look(self, folder: str | None = None) -> None:
-        """List the models in the cache, and in ``folder`` (None: the one of the last time)."""
+    def look(self, folder: str | None = None, trying: tuple[str, str] = ("", "")) -> None:
+        """List the models in the cache, and in ``folder`` (None: the one of the last time). trying: the pair of which
+        this shows what was found."""
         if folder is not None:
             self.folder = folder.strip()
         self.refused = ""
         threading.Thread(target=self._look_at_servers, name="servers", daemon=True).start()
         if self.folder and not Path(self.folder).expanduser().is_dir():
             self.refused = NO_FOLDER.format(folder=self.folder)
-        self._go(LOOK, replace(self._config(), model_folders=(self.folder,) if self.folder else ()))
+        self._go(LOOK, replace(self._config(), model_folders=(self.folder,) if self.folder else ()), trying=trying)
 
     def ask_hub(self, repo: str) -> None:
         """Ask the hub for size and licence of a repo, or of one of its GGUF files, because a person wants to."""
@@ -172,26 +175,27 @@ class Models:
     def try_draft(self, model: str, draft: str) -> None:
         """Load a pair beside the engine for a moment, and measure what the one brings as draft model of the other."""
         self.refused = ""
-        self._go(TRY, replace(self._config(), model=model, draft_model=draft, server=""), draft)
+        self._go(TRY, replace(self._config(), model=model, draft_model=draft, server=""), draft, (model, draft))
 
     def cancel(self) -> None:
         with self._lock:
             running, self._running, self.errand = self._running, None, ""
-        self.progress, self.fetching, self._use = None, "", ""
+        self.progress, self.fetching, self._use, self.trying = None, "", "", ("", "")
         self._changed()
         if running is not None:
             running.close()
 
     close = cancel
 
-    def _go(self, errand: str, config: EngineConfig, what: str = "") -> None:
-        """Start an errand unless another one is under way; ``what``, the repo, is refused then."""
+    def _go(self, errand: str, config: EngineConfig, what: str = "", trying: tuple[str, str] = ("", "")) -> None:
+        """Start an errand unless another one is under way; ``what``, the repo, is refused then. trying: the pair that
+        it is about."""
         with self._lock:
             if self.errand:
                 if what:
                     self.refused = BUSY.format(what=what, doing=DOING[self.errand])
                 return self._changed()
-            self.errand, self.problem, self.progress = errand, "", None
+            self.errand, self.problem, self.progress, self.trying = errand, "", None, trying
             self.fetching = what if errand == FETCH else ""
             running = self._running = self._send(config, factory=errand)
         self._changed()
@@ -228,7 +232,7 @@ class Models:
                 self.offer = self.wanted = None
         self._changed()
         if errand in (FETCH, TRY) and not problem:
-            self.look()
+            self.look(trying=self.trying)
         elif problem:
             self._use = ""
         elif errand == LOOK:

@@ -21,7 +21,7 @@ from triforce_core import (
     ServedModel,
 )
 
-from ..app.models import DOING, FETCH, LOOK, OFFER, Models
+from ..app.models import DOING, FETCH, LOOK, OFFER, TRY, Models
 from ..app.services import Services
 from ..app.tab_view import TabView
 from . import formatting as fmt
@@ -165,11 +165,13 @@ def load_buttons(found: ModelFound, loaded: bool) -> str:
         button(label, "use-model", model=found.model, draft=draft) for label, draft in ways)
 
 
-def drafts(found: ModelFound) -> str:
-    """Return what other models promise as its draft model, and why some shall not be."""
-    rows = "".join(f"<li><b>{esc(name(choice))}</b>: {esc(choice.words)}.{draft_buttons(found, choice)}</li>"
+def drafts(found: ModelFound, tried: str = "", how: str = "") -> str:
+    """Return what other models promise as its draft model, and why some shall not be. tried: the one that was tried
+    last; how: how that goes."""
+    rows = "".join(f"<li><b>{esc(name(choice))}</b>: {esc(choice.words)}."
+                   f"{(how if choice.model == tried else '') or draft_buttons(found, choice)}</li>"
                    for choice in sorted(found.drafts, key=lambda choice: bool(choice.why_not)))
-    return (f'<details><summary>{DRAFTS}</summary><p class="tf-note">{DRAFTS_HELP}</p><ul>{rows}</ul></details>'
+    return (f'<details{" open" if tried else ""}><summary>{DRAFTS}</summary><p class="tf-note">{DRAFTS_HELP}</p><ul>{rows}</ul></details>'
             if rows else "")
 
 
@@ -183,8 +185,10 @@ def draft_buttons(found: ModelFound, choice: DraftChoice) -> str:
     return f'<div class="tf-model-load">{tried}{load}</div>'
 
 
-def entry(found: ModelFound, loaded: bool, engine: str = "ready", load: LoadProgress | None = None) -> str:
-    """Return one model. loaded: whether the engine is to load it; engine: its state, load: its progress."""
+def entry(found: ModelFound, loaded: bool, engine: str = "ready", load: LoadProgress | None = None,
+          *, tried: str = "", how: str = "") -> str:
+    """Return one model. loaded: whether the engine is to load it; engine: its state, load: its progress; tried, how:
+    see ``drafts``."""
     facts = [SOURCE[found.source], fmt.size(found.nbytes)]
     if found.parameters:
         facts += [weights(found.parameters), up_to(found.max_context)]
@@ -193,7 +197,7 @@ def entry(found: ModelFound, loaded: bool, engine: str = "ready", load: LoadProg
     rows = "".join(f"<li>{esc(fits(found, weights))}</li>" for weights in dict.fromkeys(f.weights for f in found.fits))
     ways = (f"<details><summary>What fits here, and how fast</summary><ul>{rows}</ul>"
             f'<p class="tf-note">{FITS_HELP}</p></details>' if rows else "")
-    others = drafts(found) if found.info else ""
+    others = drafts(found, tried, how) if found.info else ""
     mark = f'<span class="tf-model-on">{MARKS.get(engine, LOADING)}</span>' if loaded else ""
     text, done = (load.stage, load.fraction or 0.0) if load else ("Starting the engine", 0.0)
     doing = progress(text, meter(done, "tf-meter-big", text)) if loaded and engine == "starting" else ""
@@ -243,7 +247,7 @@ def errand(models: Models) -> str:
     """Return the errand that is under way."""
     share = models.progress.fraction if models.progress else None
     text = models.progress.stage if models.progress else DOING[models.errand]
-    bar = meter(share or 0.0, "tf-meter-big", text) if models.errand == FETCH else ""
+    bar = meter(share or 0.0, "tf-meter-big", text) if models.errand in (FETCH, TRY) else ""
     return progress(text, bar, button(CANCEL, "cancel-models", css="tf-quiet"))
 
 
@@ -363,9 +367,10 @@ def board(models: Models, now: EngineConfig, model: ModelInfo | None, engine: st
           load: LoadProgress | None = None) -> str:
     """Return the list, and what is under way. now: what the engine is to load; engine, load: as in ``entry``; why it
     failed is said above the tabs."""
-    parts = []
-    parts += [card("error", "That did not work", why) for why in (models.problem, models.refused) if why]
-    if models.errand and models.fetching not in {model.repo for model in models.listed}:
+    wrong = "".join(card("error", "That did not work", why) for why in (models.problem, models.refused) if why)
+    target, tried = models.trying if any(one.model == models.trying[0] for one in models.found) else ("", "")
+    parts = [] if target else [wrong]
+    if models.errand and not target and models.fetching not in {model.repo for model in models.listed}:
         parts.append(errand(models))
     elif models.offer and not models.errand:
         parts.append(offered(models.offer))
@@ -373,7 +378,9 @@ def board(models: Models, now: EngineConfig, model: ModelInfo | None, engine: st
     if models.served:
         parts.append(served)
     if models.found:
-        rows = "".join(entry(one, one.model == now.model and not now.server, engine, load) for one in models.found)
+        how = wrong + (errand(models) if models.errand else "")
+        rows = "".join(entry(one, one.model == now.model and not now.server, engine, load,
+                             tried=tried if one.model == target else "", how=how) for one in models.found)
         parts.append(f'<ul class="tf-models">{rows}</ul>')
     elif model is not None and not models.errand:
         about = f" {ABOUT_BUILTIN}" if now.model == "builtin" else ""

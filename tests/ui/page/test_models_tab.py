@@ -143,6 +143,28 @@ def test_what_went_wrong_is_said(models: Models, errands: Errands) -> None:
     assert "no/such could not be looked up. Check the name." in html and 'role="alert"' in html
 
 
+def test_trying_a_draft_model_shows_how_it_goes_where_it_was_pressed(models: Models, errands: Errands) -> None:
+    models.look()
+    wait_for(idle(models))
+    errands.says[TRY] = [LoadProgress("Trying small as draft model of big", 0.5)]
+    errands.hold.clear()
+    models.try_draft(BIG.model, "/m/small")
+    wait_for(lambda: models.progress is not None)
+    top, rest = models_view.board(models, EngineConfig(), None).split("some/big", 1)
+    assert "cancel-models" not in top and "tf-meter-big" not in top
+    own, others = rest.split('data-model="/m/huge"')[0].split(f"<details open><summary>{models_view.DRAFTS}")
+    assert "Trying small as draft model of big" in others and 'data-action="cancel-models"' in others
+    assert "cancel-models" not in own and others.count("tf-meter-big") == 1
+    errands.hold.set()
+    wait_for(lambda: errands.sent[-1][0] == LOOK and not models.errand)
+    assert f"<details open><summary>{models_view.DRAFTS}" in models_view.board(models, EngineConfig(), None)
+    errands.says[TRY] = [ModelNotFoundError("small is gone", remedy="Look again.")]
+    models.try_draft(BIG.model, "/m/small")
+    wait_for(idle(models))
+    top, rest = models_view.board(models, EngineConfig(), None).split("some/big", 1)
+    assert "small is gone" in rest and "small is gone" not in top
+
+
 def test_one_errand_at_a_time(models: Models, errands: Errands) -> None:
     errands.hold.clear()
     models.look()
