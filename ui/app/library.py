@@ -48,7 +48,7 @@ PHASES = {
     "restore": "Reopening the saved reading", "save": "Saving the reading", "problem": "Not read",
     "tune": "Measuring this machine", "warm-up": "Preparing the engine for it", "draft": "Reading with the draft model",
     "served": "The server is reading",
-    "too_long": "Too long: choose pages", "ready": "Ready", "busy": "Read; engine busy", "resting": "Saved",
+    "too_long": "Long: read in parts", "ready": "Ready", "busy": "Read; engine busy", "resting": "Saved",
     "unsaved": "Read before", "closed": "Not read yet",
 }
 TOO_FEW = "Tick at least two documents, and at most {most}."

@@ -35,7 +35,7 @@ ASK_PLACEHOLDER = "Ask about a document"
 ASK_ABOUT = "Ask about {scope}"
 NOT_ALL_FIT = "not all of them fit the model, and on these the passages stand."
 ASK_SO_FAR = "Ask about the first {pages}, read so far"
-ASK_PARTS = "Ask: each answer reads the pages where its passages stand"
+ASK_PARTS = "Ask about any of its pages"
 WHICH_STAND = "the pages where the passages stand"
 QUOTES_ONLY_HELP = ("The loaded model only spells the passages that were found. For free answers load a chat model "
                     "under Models.")

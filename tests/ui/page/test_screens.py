@@ -352,3 +352,8 @@ def test_engine_panel_shows_memory() -> None:
     assert "a GPU is present" not in html  # the document's reason, not the model's
     on_cpu = replace(status, facts=replace(facts, device_used=None, device_free=None))
     assert 'aria-label="GPU"' not in settings.engine_section("ready", model, None, on_cpu, 0, True)
+
+
+def test_what_the_question_line_asks_for_fits_a_phone() -> None:
+    """One line of 300 pixels: a second one is cut off."""
+    assert len(chat.ASK_PARTS) <= 36
