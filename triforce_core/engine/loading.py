@@ -153,8 +153,8 @@ def set_threads(config: EngineConfig, device: torch.device, share: int) -> None:
 def choose(config: EngineConfig, shard: Shard = ALONE, *, together: bool = True,
            tokenizer_of: Callable[[Path, bool], Tokenizer] = Tokenizer) -> Chosen:
     """Find the models and plan the memory of one rank of ``shard``, by shapes. together: the other ranks do the same.
-    tokenizer_of: folder or file, thinking -> its tokenizer. Raises ModelError kinds, ConfigError, and NotEnoughMemoryError if they cannot run here (or not with the context that
-    was asked for)."""
+    tokenizer_of: folder or file, thinking -> its tokenizer. Raises ModelError kinds, ConfigError, and
+    NotEnoughMemoryError if they cannot run here (or not with the context that was asked for)."""
     machine = read_capability()
     device, why_there = place(config, shard)
     dtype, why_dtype = number_type(config, device, machine)

@@ -171,7 +171,8 @@ def drafts(found: ModelFound, tried: str = "", how: str = "") -> str:
     rows = "".join(f"<li><b>{esc(name(choice))}</b>: {esc(choice.words)}."
                    f"{(how if choice.model == tried else '') or draft_buttons(found, choice)}</li>"
                    for choice in sorted(found.drafts, key=lambda choice: bool(choice.why_not)))
-    return (f'<details{" open" if tried else ""}><summary>{DRAFTS}</summary><p class="tf-note">{DRAFTS_HELP}</p><ul>{rows}</ul></details>'
+    opened = " open" if tried else ""
+    return (f'<details{opened}><summary>{DRAFTS}</summary><p class="tf-note">{DRAFTS_HELP}</p><ul>{rows}</ul></details>'
             if rows else "")
 
 
