@@ -28,7 +28,7 @@ from ..app.runs import Run
 from ..app.services import Services
 from ..page.formatting import wait_line
 from ..page.html import STOPPED
-from .files import Files
+from .files import Files, file_name
 from .messages import GRANTED, INSTRUCTION, FileRef, Wish, own_context, sampling, shown
 from .models import Models
 from .problems import Problem
@@ -48,14 +48,23 @@ ALONE = ("There is no document here, so what was said about documents and pages 
          "what the user says and by what you know.")
 
 
+class Source(NamedTuple):
+    """A file that is asked about. pages: how many of the answer's pages are its."""
+
+    file_id: str
+    filename: str
+    pages: int
+
+
 @dataclass(eq=False)
 class Asked:
-    """A wish and its run. hit: a stop text ended it; length: characters of the answer that may be shown; reason: the
-    finish_reason, once it has ended."""
+    """A wish and its run. sources: the files, in the order of their pages. hit: a stop text ended it; length:
+    characters of the answer that may be shown; reason: the finish_reason, once it has ended."""
 
     wish: Wish
     run: Run
     news: asyncio.Event
+    sources: tuple[Source, ...] = ()
     hit: bool = False
     length: int = 0
     reason: str = ""
@@ -94,7 +103,7 @@ class Answers:
         if chosen.schema and not (model := await self.models.loaded()).instructions:
             raise Problem(400, "unsupported_parameter", f"{model.name} only quotes, and writes no JSON",
                           param="response_format", remedy="Leave it out, or load a chat model under Models.")
-        selection, system = await self._selection(wish)
+        selection, system, sources = await self._selection(wish)
         loop, news = asyncio.get_running_loop(), asyncio.Event()
 
         def heard() -> None:
@@ -105,7 +114,7 @@ class Answers:
         run = self._services.queue.answer(jobs.Request(
             selection, wish.question, chosen, (("", settings.speculation()),), history, system,
             alone=not wish.files and not wish.text), heard)
-        return Asked(wish, run, news)
+        return Asked(wish, run, news, sources)
 
     def stop(self, asked: Asked) -> None:
         """End a run; of no effect where it has ended."""
@@ -164,26 +173,27 @@ class Answers:
         if not asked.hit and (rest := asked.content[len(run.accumulator.text) :]):
             yield Update("text", rest)
 
-    async def _selection(self, wish: Wish) -> tuple[Selection, str]:
-        """Return the pages that the wish is about, and its system text. Raises Problem."""
+    async def _selection(self, wish: Wish) -> tuple[Selection, str, tuple[Source, ...]]:
+        """Return the pages that the wish is about, its system text, and whose pages they are. Raises Problem."""
         if not wish.files and not wish.text:
-            return await self._lent(NO_DOCUMENT), f"{ALONE}\n\n{wish.system}".strip()
+            return await self._lent(NO_DOCUMENT), f"{ALONE}\n\n{wish.system}".strip(), ()
         if wish.system:
             model = await self.models.loaded()
             if not model.instructions:
                 raise _no_instructions(model)
         if not wish.files:
-            return await self._lent(wish.text), wish.system
+            return await self._lent(wish.text), wish.system, ()
         found = [await self._files.read(file) for file in wish.files]
         parts = [(entry, document, _ranges(file, entry, document))
                  for file, (entry, document) in zip(wish.files, found, strict=True)]
         if len(parts) > 1:
-            every = together([document.pick(ranges) for _, document, ranges in parts])
-            return Selection.of_ephemeral(every), wish.system
+            picked = [document.pick(ranges) for _, document, ranges in parts]
+            sources = tuple(source(entry, len(some.pages)) for (entry, *_), some in zip(parts, picked, strict=True))
+            return Selection.of_ephemeral(together(picked)), wish.system, sources
         (entry, document, ranges), (file,) = parts[0], wish.files
-        if not file.pages and not file.chapters:
-            return Selection(entry.id, document, ranges), wish.system
-        return Selection.of_ephemeral(document, ranges), wish.system
+        own = not file.pages and not file.chapters
+        return (Selection(entry.id, document, ranges) if own else Selection.of_ephemeral(document, ranges),
+                wish.system, (source(entry, len(document.pages)),))
 
     async def _lent(self, text: str) -> Selection:
         return Selection.of_ephemeral(await asyncio.to_thread(self._lend, text))
@@ -229,6 +239,10 @@ class Answers:
                 self._tokens[_digest(text)] = tuple(run.accumulator.token_ids)
             while len(self._tokens) > _REMEMBERED:
                 self._tokens.popitem(last=False)
+
+
+def source(entry: Entry, pages: int) -> Source:
+    return Source(file_name(entry), entry.name, pages)
 
 
 def _no_instructions(model: ModelInfo) -> Problem:

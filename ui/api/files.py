@@ -72,7 +72,7 @@ class Files:
     async def delete(self, request: Request) -> Response:
         entry = self.find(request.path_params["file"])
         await asyncio.to_thread(self._erase, entry.id)
-        return JSONResponse({"id": _PREFIX + entry.id, "object": "file", "deleted": True})
+        return JSONResponse({"id": file_name(entry), "object": "file", "deleted": True})
 
     def _described(self, entry: Entry) -> dict[str, Any]:
         return describe(entry, self._services.extractor.extractions.get(entry.id))
@@ -110,7 +110,7 @@ class Files:
             await asyncio.to_thread(self._services.extractor.extract, entry.id, encoding=encoding if begins else "")
             encoding = "" if begins else encoding
             await asyncio.sleep(_LOOK_EVERY)
-            entry = self.find(_PREFIX + entry.id)  # it may have been deleted meanwhile
+            entry = self.find(file_name(entry))  # it may have been deleted meanwhile
 
     def _keep(self, parts: Iterable[bytes], name: str, encoding: str = "") -> Entry:
         """Write into the private uploads folder, then into the library, which has its own copy."""
@@ -127,12 +127,17 @@ class Files:
         return entry
 
 
+def file_name(entry: Entry) -> str:
+    """Return an entry's id under OpenAI's names."""
+    return _PREFIX + entry.id
+
+
 def describe(entry: Entry, extraction: Extraction | None) -> dict[str, Any]:
     """Return an entry as OpenAI's interface has it. extraction: what its text waits for."""
     details = entry.error if entry.state == "failed" else entry.state if entry.state == "locked" else None
     if extraction is not None:
         details = text_line(extraction)
-    return {"id": _PREFIX + entry.id, "object": "file", "bytes": entry.bytes, "created_at": int(entry.added_at),
+    return {"id": file_name(entry), "object": "file", "bytes": entry.bytes, "created_at": int(entry.added_at),
             "filename": entry.name, "purpose": "user_data", "status": _STATUS.get(entry.state, "uploaded"),
             "status_details": details, "pages": entry.pages or None}
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from .answers import NEEDS, Answers, Asked, counts, pages, passages, quotes, support, timings
+from .answers import NEEDS, Answers, Asked, Source, Update, counts, pages, passages, quotes, support, timings
 from .chat import streaming
 from .messages import read_wish
 from .problems import Problem, answered, body_of
@@ -25,6 +25,7 @@ _THEIRS = {"messages": "input", "max_completion_tokens": "max_output_tokens", "r
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {  # parameters that only their default can be granted for
     "truncation": ("disabled",), "background": (False,), "include": ([], ["reasoning.encrypted_content"]),
     "reasoning": ({}, {"effort": "none"}), "max_tool_calls": (0,)}
+_EVENTS = {"found": "response.passages", "quotes": "response.quotes", "support": "response.support"}  # beside OpenAI's
 _OWN = ("input", "instructions", "previous_response_id", "text")
 
 
@@ -38,6 +39,7 @@ class _Answer:
 
     def __init__(self, body: Mapping[str, Any], model: str, asked: Asked | None) -> None:
         self.asked, self._body = asked, body
+        self.citations: list[dict[str, Any]] = []
         name = asked.run.id if asked else uuid.uuid4().hex
         self.id, self.item = f"resp_{name}", f"msg_{name}"
         self._head: dict[str, Any] = {
@@ -55,7 +57,21 @@ class _Answer:
     def message(self, status: str, text: str | None) -> dict[str, Any]:
         """Return the one item of the output. text: None before there is any."""
         return {"id": self.item, "type": "message", "role": "assistant", "status": status,
-                "content": [] if text is None else [_part(text)]}
+                "content": [] if text is None else [_part(text, self.citations)]}
+
+    def cited(self, update: Update) -> list[tuple[int, dict[str, Any]]]:
+        """Keep the pages that an update of the run names as annotations of the text, and return those that are new, by
+        number: of quotations that have closed, and of sentences that the document says. Text that came without a file
+        has none."""
+        if self.asked is None or update.kind not in ("quotes", "support"):
+            return []
+        told = [one for one in update.value if one.get("closed") or one.get("verdict") == "supported"]
+        places = [(one["end"] + bool(one.get("closed")), next(iter(_places(one)), None)) for one in told]  # its mark
+        new = [made for end, place in places if place and (made := _citation(self.asked.sources, end, place))
+               and made not in self.citations]
+        before = len(self.citations)
+        self.citations += new
+        return list(enumerate(new, before))
 
     def begun(self) -> dict[str, Any]:
         return self._head | {"status": "in_progress", "output": [], "usage": None}
@@ -105,7 +121,8 @@ class Responses:
                     await self._answers.begun(request, asked)
                 return streaming(self._events(request, answer, chat["messages"]))
             if asked is not None:
-                await self._answers.whole(request, asked)
+                async for update in self._answers.follow(request, asked):
+                    answer.cited(update)
             self._keep(answer, chat["messages"])
             return JSONResponse(answer.ended())
         except BaseException as error:
@@ -134,15 +151,21 @@ class Responses:
             if asked is None:
                 yield words(NEEDS)
             else:
-                async for kind, value in self._answers.follow(request, asked):
+                async for update in self._answers.follow(request, asked):
+                    kind, value = update
                     if kind == "text":
                         yield words(value)
                     elif kind == "silence":  # a line that clients skip: the stream is alive
                         yield f": {value}\n\n".encode()
+                    else:
+                        yield event(_EVENTS[kind], **place, **(value if kind == "found" else {kind: value}))
+                    for number, citation in answer.cited(update):
+                        yield event("response.output_text.annotation.added", **place, annotation_index=number,
+                                    annotation=citation)
             self._keep(answer, messages)
             made = answer.ended()
             yield event("response.output_text.done", **place, text=answer.text, logprobs=[])
-            yield event("response.content_part.done", **place, part=_part(answer.text))
+            yield event("response.content_part.done", **place, part=_part(answer.text, answer.citations))
             yield event("response.output_item.done", output_index=0, item=made["output"][0])
             yield event(f"response.{made['status']}", response=made)
         except Problem as problem:
@@ -228,5 +251,22 @@ def _chat_part(part: Any) -> Any:
     return part
 
 
-def _part(text: str) -> dict[str, Any]:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+def _part(text: str, annotations: Sequence[Any] = ()) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": list(annotations), "logprobs": []}
+
+
+def _places(told: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return where in the document a quotation stands first, or what a sentence is supported by."""
+    return told["places"] if "places" in told else [each for one in told["occurrences"][:1] for each in one["places"]]
+
+
+def _citation(sources: Sequence[Source], index: int, place: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return OpenAI's file_citation, with the page beside it. index: in the text, behind what is cited. None: no file
+    has that page."""
+    page = place["page"]
+    for source in sources:
+        if page <= source.pages:
+            return {"type": "file_citation", "file_id": source.file_id, "filename": source.filename, "index": index,
+                    "page": page, "label": place["label"]}
+        page -= source.pages
+    return None

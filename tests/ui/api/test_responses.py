@@ -11,6 +11,7 @@ import pytest
 
 from ui.api.answers import ALONE, NEEDS
 
+TOLD = ("response.passages", "response.quotes", "response.support", "response.output_text.annotation.added")
 TEXT = "The harbour master of Ness kept a green lamp for the pilots of the bay."
 
 
@@ -40,7 +41,7 @@ def test_its_stream_has_the_events_that_the_client_folds(client, limit) -> None:
     given = {"model": "builtin", "input": asking(), "max_output_tokens": limit}
     whole = client.responses.create(**given)
     raw = list(client.responses.create(**given, stream=True))
-    kinds = [event.type for event in raw if event.type != "response.output_text.delta"]
+    kinds = [event.type for event in raw if event.type not in ("response.output_text.delta", *TOLD)]
     assert [event.sequence_number for event in raw] == [*range(len(raw))]
     assert kinds == ["response.created", "response.in_progress", "response.output_item.added",
                      "response.content_part.added", "response.output_text.done", "response.content_part.done",
@@ -53,6 +54,30 @@ def test_its_stream_has_the_events_that_the_client_folds(client, limit) -> None:
     if not limit:
         with client.responses.stream(model="builtin", input=given["input"]) as stream:
             assert stream.get_final_response().output_text == whole.output_text
+
+
+def test_passages_and_citations_come_in_the_stream(client) -> None:
+    """As in chunks of chat completions; pages that are quoted also as OpenAI's annotations, whole and in the stream."""
+    files = [client.files.create(file=(f"{name}.txt", f"{uuid.uuid4()} {text}".encode()), purpose="user_data")
+             for name, text in (("salt", "The barrels of salt were counted at noon."), ("lamp", TEXT))]
+    parts = [{"type": "input_file", "file_id": file.id} for file in files]
+    given = [{"role": "user", "content": [*parts, {"type": "input_text", "text": "What lamp?"}]}]
+    raw = list(client.responses.create(model="builtin", input=given, stream=True))
+    kinds, last = [event.type for event in raw], raw[-1].response
+    found = raw[kinds.index("response.passages")]
+    assert kinds.index("response.passages") < kinds.index("response.output_text.delta")
+    assert "green lamp" in found.passages[0]["text"] and last.passages[0] == found.passages[0]
+    told = [event.annotation for event in raw if event.type == "response.output_text.annotation.added"]
+    cited = last.output[0].content[0].annotations
+    assert [one.to_dict() for one in cited] == [one.to_dict() for one in told]
+    assert {one.type for one in cited} == {"file_citation"}
+    assert {(one.file_id, one.filename, one.page) for one in cited} == {(file.id, file.filename, 1) for file in files}
+    lamp = next(one for one in cited if one.file_id == files[1].id)
+    assert last.output_text[: lamp.index].endswith(f"{TEXT}”"), "behind the quotation"
+    whole = client.responses.create(model="builtin", input=given)
+    assert whole.output[0].content[0].annotations == cited
+    with client.responses.stream(model="builtin", input=given) as stream:
+        assert stream.get_final_response().output[0].content[0].annotations == cited
 
 
 def test_a_conversation_goes_on_by_the_id_of_its_answer(client, served, chat_model) -> None:
