@@ -42,6 +42,7 @@ int main(void) {
         if (which == 3) result = triforce_laws((Laws *)at[first], count, threads);
         if (which == 4) result = triforce_heaviest((Heaviest *)at[first], count);
         if (which == 5) result = triforce_gather((Gathering *)at[first], count);
+        if (which == 6) result = triforce_panels((Panels *)at[first], threads);
         fwrite(&result, 8, 1, stdout);
         for (int64_t i = 0; i < blocks; i++) {
             fwrite(at[i], 1, size[i], stdout);

@@ -99,6 +99,13 @@ class Emulated:
                    chunks=heads.value * own.k * 8)
         return call.by(self.process, 5, count=heads.value)
 
+    def triforce_panels(self, given: Any, threads: ctypes.c_int64) -> int:
+        call, own = _Call(), given._obj
+        filled = -(-own.rows // native.PANEL) * native.PANEL * own.count
+        call.point(call.add(own), 0, own, source=own.rows * own.count * (own.size or 1),
+                   to=filled * own.bits // 8 if own.bits else filled * own.size)
+        return call.by(self.process, 6)
+
     def triforce_pass(self, given: Any) -> int:
         call, p = _Call(), given._obj
         asked = p.heads * p.group * p.dim

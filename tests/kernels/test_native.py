@@ -325,7 +325,7 @@ def test_a_folder_that_cannot_be_made(afresh: Path) -> None:
 @needs_library
 def test_wrong_results_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert native_check.wrong(library()) == ""
-    monkeypatch.setattr(native, "panels", lambda data: torch.zeros(4096 + data.numel() * 4, dtype=data.dtype))
+    monkeypatch.setattr(native, "panels", lambda _, data: torch.zeros(4096 + data.numel() * 4, dtype=data.dtype))
     assert native_check.wrong(library()) == "products"
 
 

@@ -74,6 +74,11 @@ class GatheringStruct(Structure):
         (name, c_int64) for name in ("to_stride", "from_stride", "k", "run")]
 
 
+class PanelsStruct(Structure):
+    _fields_ = [(name, c_void_p) for name in ("source", "to")] + [
+        (name, c_int64) for name in ("rows", "count", "size", "bits", "least")]
+
+
 class NativeLinear:
     """A ``Linear`` over weights in panels: [outputs / 64, inputs / 2, 64, 2], int8 with scales or bfloat16."""
 
@@ -82,7 +87,7 @@ class NativeLinear:
     def __init__(self, library: ctypes.CDLL, data: Tensor, scale: Tensor | None, bias: Tensor | None) -> None:
         self.library = library
         self.outputs, self.inputs = data.shape
-        self._held = (panels(data if scale is not None else data.to(torch.bfloat16)),
+        self._held = (panels(library, data if scale is not None else data.to(torch.bfloat16)),
                       None if scale is None else scale.float().contiguous(),
                       None if bias is None else bias.float().contiguous(), None, None, None)
         self.struct = LinearStruct(*map(address, self._held), self.outputs, self.inputs, 0, 0 if scale is None else 8,
@@ -95,9 +100,9 @@ class NativeLinear:
         own = cls.__new__(cls)
         own.library = library
         own.outputs, own.inputs = weight.steps.shape
-        own._held = (panels(weight.steps) if weight.bits == 8 else panels_of_few(weight),
-                     _group_panels(weight.scale), None if bias is None else bias.float().contiguous(),
-                     *map(_group_panels, (weight.offset, weight.subscale, weight.suboffset)))
+        own._held = (panels(library, weight.steps) if weight.bits == 8 else panels_of_few(library, weight),
+                     _group_panels(library, weight.scale), None if bias is None else bias.float().contiguous(),
+                     *(_group_panels(library, part) for part in (weight.offset, weight.subscale, weight.suboffset)))
         own.struct = LinearStruct(*map(address, own._held), own.outputs, own.inputs, weight.group // 2, weight.bits,
                                   weight.bits == 8 and bounded(weight.steps), weight.super_block.bit_length() - 1,
                                   weight.uneven)
@@ -119,47 +124,37 @@ class NativeLinear:
 
 def bounded(steps: Tensor) -> bool:
     """Return whether no number of 8 bits is -128, which has no counterpart."""
-    return bool((steps != -128).all())
+    return bool(steps.numpy().min(initial=0) > -128)
 
 
-def panels(data: Tensor) -> Tensor:
-    """[out, in] with outputs filled up to whole panels -> [panels, in / 2, PANEL, 2]."""
+def panels(library: ctypes.CDLL, data: Tensor, together: int = 2) -> Tensor:
+    """[out, n] with outputs filled up to whole panels -> [panels, n / together, PANEL, together]."""
     outputs, inputs = data.shape
-    filled = torch.zeros(-(-outputs // PANEL) * PANEL, inputs, dtype=data.dtype)
-    filled[:outputs] = data
-    return filled.view(-1, PANEL, inputs // 2, 2).transpose(1, 2).contiguous()
+    given = data.contiguous()
+    filled = data.new_empty((-(-outputs // PANEL), inputs // together, PANEL, together))
+    _fill(library, given, filled, PanelsStruct(count=inputs // together, size=given.element_size() * together))
+    return filled
 
 
-def panels_of_few(weight: Grouped) -> Tensor:
+def panels_of_few(library: ctypes.CDLL, weight: Grouped) -> Tensor:
     """Steps [out, in] of four to six bits -> uint8 [panels, in / 8, PANEL bits]: of each eight inputs the lowest
     four bits of their numbers, then what is above; see ``native/linear.h``."""
-    filled, above = panels(weight.numbered).view(torch.uint8), weight.bits - 4
-    numbers = filled.view(len(filled), -1, 4, PANEL, 2).unbind(2)  # of inputs two apart
-    low = _in_bytes([number & 15 for number in numbers], 4)
-    if not above:
-        return low
-    high = numbers[0] >> 4
-    for at, number in enumerate(numbers[1:], 1):
-        high |= number >> 4 << at * above
-    return torch.cat((low, _in_bytes(list(high.chunk(4 // above, 2)), 4 * above)), 2)
+    given = (weight.numbered if weight.uneven else weight.steps).contiguous()
+    outputs, inputs = given.shape
+    filled = torch.empty((-(-outputs // PANEL), inputs // 8, PANEL * weight.bits), dtype=torch.uint8)
+    _fill(library, given, filled, PanelsStruct(count=inputs, bits=weight.bits,
+                                               least=0 if weight.uneven else weight.least))
+    return filled
 
 
-def _in_bytes(parts: list[Tensor], bits: int) -> Tensor:
-    """Numbers in two bytes, those of the first part lowest: 16 / bits parts uint8 [panels, in / 8, N, 2] ->
-    [panels, in / 8, 4 N]."""
-    if bits == 4:
-        parts = [low | high << 4 for low, high in zip(parts[::2], parts[1::2], strict=True)]
-    return torch.stack(parts, -1).flatten(2)
+def _fill(library: ctypes.CDLL, given: Tensor, filled: Tensor, how: PanelsStruct) -> None:
+    how.source, how.to, how.rows = given.data_ptr(), filled.data_ptr(), len(given)
+    library.triforce_panels(byref(how), c_int64(torch.get_num_threads()))
 
 
-def _group_panels(values: Tensor | None) -> Tensor | None:
+def _group_panels(library: ctypes.CDLL, values: Tensor | None) -> Tensor | None:
     """[out, groups] -> [panels, groups, PANEL]."""
-    if values is None:
-        return None
-    outputs, groups = values.shape
-    filled = torch.zeros(-(-outputs // PANEL) * PANEL, groups, dtype=values.dtype)
-    filled[:outputs] = values
-    return filled.view(-1, PANEL, groups).transpose(1, 2).contiguous()
+    return None if values is None else panels(library, values, 1).squeeze(-1)
 
 
 def takes(group: int, inputs: int) -> bool:

@@ -336,7 +336,7 @@ def read_groups(raw: np.ndarray, kind: str) -> Grouped:
     steps, scale, *more = (torch.from_numpy(np.ascontiguousarray(part)).view(len(raw), -1) for part in parts)
     offset = more.pop(0) if form.offsets else None
     subscale, suboffset = (*more, None, None)[:2]
-    return Grouped(form.bits, steps.to(torch.int8), scale, offset, subscale, suboffset, form.uneven)
+    return Grouped(form.bits, steps.view(torch.int8), scale, offset, subscale, suboffset, form.uneven)
 
 
 def _half(blocks: np.ndarray, at: int) -> np.ndarray:
@@ -346,8 +346,11 @@ def _half(blocks: np.ndarray, at: int) -> np.ndarray:
 
 def _nibbles(packed: np.ndarray, width: int) -> np.ndarray:
     """[blocks, bytes] -> of each ``width`` bytes the lower halves, then the upper ones."""
-    runs = packed.reshape(len(packed), -1, 1, width)
-    return (runs >> np.array([0, 4], np.uint8).reshape(1, 1, 2, 1) & 15).reshape(len(packed), -1)
+    runs = np.ascontiguousarray(packed).reshape(-1, width)
+    halves = np.empty((len(runs), 2, width), np.uint8)
+    np.bitwise_and(runs, 15, out=halves[:, 0])
+    np.right_shift(runs, 4, out=halves[:, 1])
+    return halves.reshape(len(packed), -1)
 
 
 def _plain_blocks(blocks: np.ndarray, bits: int, offsets: bool) -> _Parts:

@@ -11,6 +11,7 @@
 #include "linear.h"
 #include "laws.h"
 #include "chunks.h"
+#include "panels.h"
 
 typedef struct {
     Linear qkv, output, gate_up, down;
@@ -229,7 +230,7 @@ EXPORT int triforce_laws(Laws *a, int64_t rows, int64_t threads) {
 
 /* Memory that every pass reads from end to end, in large pages where the system has them: fewer of its addresses have to
    be looked up. What it cannot do it leaves. */
-void triforce_settle(char *at, int64_t bytes) {
+EXPORT void triforce_settle(char *at, int64_t bytes) {
 #if defined(__linux__)
     const uintptr_t page = 2 << 20, first = ((uintptr_t)at + page - 1) & ~(page - 1);
     const uintptr_t last = ((uintptr_t)at + (uintptr_t)bytes) & ~(page - 1);
@@ -245,6 +246,13 @@ EXPORT int triforce_heaviest(Heaviest *a, int64_t rows) {
     int failed = heaviest(a, rows);
     end();
     return failed;
+}
+
+EXPORT int triforce_panels(Panels *a, int64_t threads) {
+    begin((int)threads);
+    share((a->rows + PANEL - 1) / PANEL, fill_panel, a);
+    end();
+    return 0;
 }
 
 EXPORT int triforce_gather(Gathering *a, int64_t heads) {
