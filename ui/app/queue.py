@@ -75,9 +75,22 @@ class Queue(EngineHolder):
         self._add(Job("engine"))
 
     def reconfigure(self, config: EngineConfig) -> None:
-        """Start the engine anew with another configuration, after the questions that are already queued."""
-        if config != self.config:
-            self._add(Job("engine", config=config))
+        """Start the engine anew with another configuration, after the questions that are already queued; the last one
+        that was wanted counts."""
+        with self._news:
+            self._waiting = [job for job in self._waiting if job.kind != "engine" or job.config is None]
+            if config != self.config:
+                self._add(Job("engine", config=config))
+                if self.current and self.current.kind == "prefill":  # it goes on with the other engine
+                    self._pause(self.current)
+            self._changed()
+
+    @property
+    def wanted(self) -> EngineConfig:
+        """Return the configuration that the engine has once what is queued is done."""
+        with self._news:
+            coming = [job.config for job in self._waiting if job.kind == "engine" and job.config is not None]
+        return coming[-1] if coming else self.config
 
     def read(self, selection: Selection) -> None:
         """Put a document into the cache, instead of other pages of it that were to be read."""

@@ -361,7 +361,7 @@ class Services:
         """Keep settings. Return whether the engine restarts for them."""
         self.settings = settings
         settings_store.save(self.folders.settings, settings)
-        config = self._with_settings(self.queue.config)
+        config = self._with_settings(self.queue.wanted)
         restarts = config != self.queue.config
         self.queue.reconfigure(config)
         return restarts
@@ -371,7 +371,7 @@ class Services:
         memory; "": as the command line says."""
         self.models.keep(model, draft, weights, kv)
         forms = self._forms | {name: form for name, form in (("weights", weights), ("kv", kv)) if form}
-        self.queue.reconfigure(dataclasses.replace(self.queue.config, model=model, draft_model=draft, server="",
+        self.queue.reconfigure(dataclasses.replace(self.queue.wanted, model=model, draft_model=draft, server="",
                                                    **forms))
 
     def use_server(self, url: str, model: str) -> None:
@@ -380,7 +380,7 @@ class Services:
         if found is None or found.problem:
             raise Refusal(NOT_SERVED.format(model=model, url=url), remedy=found.problem if found else NOT_SERVED_MORE)
         self.models.keep(model, "auto", server=url)
-        self.queue.reconfigure(dataclasses.replace(self.queue.config, model=model, draft_model="auto", server=url))
+        self.queue.reconfigure(dataclasses.replace(self.queue.wanted, model=model, draft_model="auto", server=url))
 
     def resolved_settings(self) -> Settings:
         if self._plain and self.settings.engine == "auto":

@@ -82,7 +82,8 @@ NOW = "loaded"
 LOADING = "loading"
 STOPPED = "not loaded"
 
-MARKS = {"ready": NOW, "failed": STOPPED}
+WAITS = "loads once the answer is written, or stopped"
+MARKS = {"ready": NOW, "failed": STOPPED, "waiting": WAITS}
 SERVED = "On a server of this machine"
 SERVED_HELP = ("These stay on this machine: documents and questions go to the server, and the answers come with "
                "passages, checks and pages as always. The strip and the race need a model of the list below.")
@@ -446,7 +447,8 @@ def panels(services: Services) -> list[Panel]:
     models, queue = services.models, services.queue
 
     def draw(view: TabView) -> str:
-        return board(models, queue.config, queue.model, queue.state, queue.load_progress)
+        state = queue.state if queue.wanted == queue.config else "waiting"
+        return board(models, queue.wanted, queue.model, state, queue.load_progress)
 
     def pressed(words: str, errand: str) -> Callable[[TabView], dict[str, Any]]:
         """Return how a button is drawn: while its errand is under way, it says so."""
@@ -455,5 +457,5 @@ def panels(services: Services) -> list[Panel]:
 
     buttons = [Panel(name, lambda view: models.errand, pressed(words, errand))
                for name, words, errand in (("models_look", LOOK_HERE, LOOK), ("models_ask", ASK, OFFER))]
-    return [*buttons, Panel("models_board", lambda view: (models.version, queue.config, queue.model, queue.state,
-                                                          queue.load_progress), draw, 0.3)]
+    return [*buttons, Panel("models_board", lambda view: (models.version, queue.config, queue.wanted, queue.model,
+                                                          queue.state, queue.load_progress), draw, 0.3)]

@@ -88,6 +88,37 @@ def test_the_choice_is_remembered_and_so_is_the_way_back(both: Services, server:
     assert not remembered(both.folders.model, EngineConfig()).server, "only what stays on this machine"
 
 
+def test_a_press_while_an_answer_is_written_waits_and_says_so(both: Services, server: Scripted, script: EngineScript,
+                                                              tmp_path: Path) -> None:
+    """And the last press counts: whoever goes back to what is loaded keeps it."""
+    view, script.triforce_tokens_per_second = TabView(), 25.0
+    both.add(view, [(write_book(tmp_path, "book.txt"), "book.txt")])
+    wait_for(lambda: both.queue.open_key is not None)
+    looked(both)
+    shown = next(panel for panel in models_view.panels(both) if panel.name == "models_board")
+    run = both.ask(view, "How many ships?")
+    wait_for(lambda: run.state == "answering")
+    there, back = (lambda: both.use_server(server.url, QWEN)), (lambda: both.use_model("builtin", "auto"))
+    for press, waits in ((there, True), (back, False), (there, True)):
+        press()
+        assert (both.queue.wanted.server == server.url) == waits and not both.sends_to
+        assert (models_view.WAITS in shown.draw(view)) == waits
+    both.stop(view)
+    wait_for(lambda: both.sends_to == server.url and both.queue.state == "ready")
+    assert models_view.WAITS not in shown.draw(view) and not both.queue.jobs()
+
+
+def test_a_reading_makes_way_and_goes_on_with_the_other_engine(both: Services, server: Scripted, script: EngineScript,
+                                                               tmp_path: Path) -> None:
+    view, script.prefill_tokens_per_second = TabView(), 60.0
+    both.add(view, [(write_book(tmp_path, "book.txt", 12), "book.txt")])
+    wait_for(lambda: view.document in both.queue.prefills and both.queue.prefills[view.document].stage == "read")
+    looked(both)
+    both.use_server(server.url, QWEN)
+    wait_for(lambda: both.sends_to == server.url and both.queue.open_key is not None)
+    assert sum(what.endswith("chat/completions") for what, _ in server.seen) == 1
+
+
 @pytest.mark.parametrize("flags", ["", "--engine autoregressive", "--engine triforce"])
 def test_an_engine_of_the_command_line_wins_over_a_remembered_server(tmp_path: Path, flags: str, script: EngineScript,
                                                                      monkeypatch: pytest.MonkeyPatch) -> None:
