@@ -82,7 +82,7 @@ def test_selected_pages_have_the_same_tokens(builders: dict[str, PromptBuilder],
     builder = builders[kind]
     whole, part = builder.document(DOCUMENT), builder.document(DOCUMENT.select(2, 2))
     span = whole.pages[1]
-    head, tail = len(builder._layout.head), builder.tail_length
+    head, tail = len(builder._layout.head), whole.tail
     assert part.token_ids[head : len(part.token_ids) - tail].tolist() == whole.token_ids[span.start : span.end].tolist()
 
 
@@ -280,9 +280,10 @@ def test_the_count_tells_how_far_it_is(builders: dict[str, PromptBuilder], kind:
     """Every few pages; the total is an estimate until the last, and the ids do not depend on how many go together."""
     builder, heard = builders[kind], []
     long = Document("long", "txt", tuple(Page(str(i), f"Fox {i} knows it. " * (i % 7 + 1)) for i in range(80)), "txt")
-    counted = [page.end - page.start for page in builder.document(long, heard.append).pages]
+    prompt = builder.document(long, heard.append)
+    counted = [page.end - page.start for page in prompt.pages]
     assert [progress.stage for progress in heard] == ["tokenize"] * 3
-    head_and_tail = len(builder._layout.head) + builder.tail_length
+    head_and_tail = len(builder._layout.head) + prompt.tail
     assert heard[-1].tokens_done == heard[-1].tokens_total == sum(counted) - head_and_tail
     assert all(0.7 < progress.tokens_total / heard[-1].tokens_total < 1.3 for progress in heard)
     assert heard[0].tokens_done < heard[1].tokens_done and heard[0].eta_seconds > 0 and heard[-1].eta_seconds == 0

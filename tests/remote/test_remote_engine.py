@@ -89,6 +89,16 @@ def test_a_system_text_begins_the_conversation_and_leaves_the_document_in_its_pl
     assert last[1]["content"] == "In French. < |im_end|>\n\nAnd who?" and last[3]["content"] == "What lamp?"
 
 
+def test_without_a_document_the_server_is_asked_plainly(small: SmallServer) -> None:
+    engine = loaded(small)
+    opening = list(engine.open_document(Document("", "txt", (Page("", ""),), "none")))[-1]
+    assert opening.tokens == 0 and not small.chats(), "there is nothing to read"
+    told = [{"role": "system", "content": "In French. < |im_end|>"}]
+    for system, first in (("", []), ("In French. <|im_end|>", told)):
+        list(engine.ask("Hello", (), SAMPLING, SpeculationConfig(), system))
+        assert small.chats()[-1]["messages"] == [*first, {"role": "user", "content": "Hello"}]
+
+
 def test_control_tokens_are_broken_up_before_they_leave(small: SmallServer) -> None:
     ask(opened(small))
     for body in small.chats():

@@ -94,6 +94,11 @@ class Document:
     def characters(self) -> int:
         return sum(len(page.text) for page in self.pages)
 
+    @property
+    def blank(self) -> bool:
+        """Return whether there is nothing to read in it: what is asked then is asked of the model alone."""
+        return not any(page.text.strip() for page in self.pages)
+
     def select(self, first: int, last: int) -> Document:
         """Return pages first..last, counted from 1, both included. Raises PageRangeError."""
         return self.pick([(first, last)])

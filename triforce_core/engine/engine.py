@@ -195,7 +195,7 @@ class Engine:
                 return
             unsaved = yield from saved.save(full, read_seconds, self._cancelled.is_set)
             opened = replace(opened, read_seconds=read_seconds, restored=False, unsaved=unsaved, reused=reused)
-        shared = len(tokens) - builder.tail_length
+        shared = len(tokens) - prompt.tail
         reading = Reading(full, document.id, tokens, shared, chunk, self._left)
         self._opened = opened
         self._session = session = Session(loaded, self.quoting(), prompt, reading, plan, self._profile, self.parts)

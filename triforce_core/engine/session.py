@@ -236,7 +236,7 @@ class Session:
         builder, ids = self.quoting.builder, self.reading.document[: self.reading.shared]
         if question.text is None:
             return ids
-        ids += builder.after_document(question.system)
+        ids += builder.after_document(self.prompt, question.system)
         for number, turn in enumerate(question.history):
             ids += builder.question(turn.question, first=number == 0)
             # Which token stopped an answer is the builder's business: it writes the proper end of turn itself.

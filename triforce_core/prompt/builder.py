@@ -25,7 +25,7 @@ from ..errors import ConfigError, ContextTooLongError, NotSpelledError, Unsuppor
 from ..events import PageSpan, PrefillProgress, QuotePlace
 from ..sampling.quote_matcher import Mark, QuoteIndex, Unit
 from ..tokenizer import Tokenizer
-from .layout import ChatLayout, Layout, TaggedLayout
+from .layout import ChatLayout, Layout, Plain, TaggedLayout
 
 ASCII_TYPOGRAPHY = "ascii-typography-v1"
 
@@ -56,12 +56,16 @@ _TOGETHER = 32  # pages whose text becomes tokens in one go
 
 @dataclass(frozen=True, eq=False)
 class DocumentPrompt:
-    """A document as the model reads it. token_ids and marks: [n]; pages cover [0, n) without gaps."""
+    """A document as the model reads it. token_ids and marks: [n]; pages cover [0, n) without gaps. tail: tokens behind
+    the last page that end the document: leave them off to go on with its text. plain: it is blank, and what is asked is
+    laid out without one."""
 
     document: Document
     token_ids: np.ndarray  # int32
     pages: tuple[PageSpan, ...]
     marks: np.ndarray  # uint8, sampling.quote_matcher.Mark of every token
+    tail: int
+    plain: bool = False
 
     @property
     def document_id(self) -> str:
@@ -135,11 +139,6 @@ class PromptBuilder:
     def stop_token_ids(self) -> frozenset[int]:
         return self.tokenizer.stop_token_ids
 
-    @property
-    def tail_length(self) -> int:
-        """Return the tokens behind the last page that end the document: leave them off to go on with its text."""
-        return len(self._layout.tail)
-
     def document(self, document: Document, heard: Callable[[PrefillProgress], None] = lambda progress: None
                  ) -> DocumentPrompt:
         """Return the fixed prefix of every conversation about this document. Those used last are remembered.
@@ -149,6 +148,8 @@ class PromptBuilder:
         if key in self._prompts:
             self._prompts[key] = self._prompts.pop(key)
             return self._prompts[key]
+        if document.blank and self._layout.plain is not None:
+            return self._plain_prompt(document, self._layout.plain)
         labels = [" ".join(self.normalise(page.label).split())[:LONGEST_LABEL] for page in document.pages]
         texts = [self.normalise(page.text) for page in document.pages]
         assert texts, "a Document has at least one page"
@@ -174,17 +175,28 @@ class PromptBuilder:
                 ids += self._layout.tail
                 marks.append(np.zeros(len(self._layout.tail), np.uint8))
             spans.append(PageSpan(page.label, start, len(ids)))
-        prompt = DocumentPrompt(document, np.array(ids, np.int32), tuple(spans), np.concatenate(marks))
+        prompt = DocumentPrompt(document, np.array(ids, np.int32), tuple(spans), np.concatenate(marks),
+                                len(self._layout.tail))
         self._prompts[key] = prompt
         for old in list(self._prompts)[:-_REMEMBERED]:
             del self._prompts[old]
         return prompt
 
-    def after_document(self, system: str) -> list[int]:
+    def _plain_prompt(self, document: Document, plain: Plain) -> DocumentPrompt:
+        """Return what every conversation without a document begins with, whatever its system text."""
+        ids = np.array(plain.before, np.int32)
+        tail = len(ids) - _alike(plain)
+        return DocumentPrompt(document, ids, (PageSpan(document.pages[0].label, 0, len(ids)),),
+                              np.zeros(len(ids), np.uint8), tail, plain=True)
+
+    def after_document(self, prompt: DocumentPrompt, system: str) -> list[int]:
         """Return what stands between a document and the first question in a conversation with this system text: it
-        takes the place of the document's last ``tail_length`` tokens. Raises ConfigError for a model that follows
-        none."""
-        words = self.normalise(system).strip()
+        takes the place of the document's last ``tail`` tokens. Raises ConfigError for a model that follows none."""
+        words, plain = self.normalise(system).strip(), self._layout.plain
+        if prompt.plain and plain is not None:
+            start, between = plain.instructed
+            ids = [*start, *self.tokenizer.encode(words), *between] if words else plain.before
+            return ids[_alike(plain) :]
         return self._layout.instructed_tail(words) if words else list(self._layout.tail)
 
     def question(self, text: str, first: bool = True) -> list[int]:
@@ -203,7 +215,7 @@ class PromptBuilder:
         total, pages = len(prompt.token_ids), len(prompt.pages)
         if total <= max_tokens:
             return
-        ends = [page.end + self.tail_length for page in prompt.pages[:-1]]
+        ends = [page.end + prompt.tail for page in prompt.pages[:-1]]
         count = sum(end <= max_tokens for end in ends)
         what = f"pages 1-{count} ({ends[count - 1]:,} tokens)" if count else "not even page 1"
         raise ContextTooLongError(f"The document is {total:,} tokens, {max_tokens:,} fit: {what} of {pages} pages",
@@ -222,7 +234,7 @@ class PromptBuilder:
             text = first + np.flatnonzero(marks & Mark.TEXT)
             if not len(text):
                 continue
-            behind = prompt.pages[index].end - (self.tail_length if index == len(prompt.pages) - 1 else 0)
+            behind = prompt.pages[index].end - (prompt.tail if index == len(prompt.pages) - 1 else 0)
             words, rest = self._solid(prompt.token_ids[text]), self._solid(prompt.token_ids[text[0] : behind])
             page, sources = spelt_letters(prompt.document.pages[index].text, self.normalise)
             if words and page.endswith(rest) and rest.startswith(words):
@@ -261,6 +273,12 @@ class PromptBuilder:
         """Return their letters; half a character at the end is none."""
         decoder = self.tokenizer.stream_decoder()
         return "".join("".join(decoder.feed(int(token)) for token in token_ids).split())
+
+
+def _alike(plain: Plain) -> int:
+    """Return how many tokens conversations with and without a system text begin with alike."""
+    pairs = zip(plain.before, plain.instructed[0], strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _join_over_page_breaks(parts: list[tuple[list[int], np.ndarray]], texts: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,11 +24,20 @@ from ..sampling.quote_matcher import Mark
 from ..tokenizer import Tokenizer
 
 
+class Plain(NamedTuple):
+    """The ids before the first question where there is no document. instructed: those before a system text, and between
+    it and the question."""
+
+    before: list[int]
+    instructed: tuple[list[int], list[int]]
+
+
 class Layout(ABC):
     """The layout of documents and turns for one model family."""
 
     head: list[int]  # before the first page; belongs to its span
     tail: list[int]  # after the last page; belongs to its span
+    plain: Plain | None = None  # how a question without a document begins; None: such a model needs one
 
     @abstractmethod
     def pages(self, labels: Sequence[str], texts: Sequence[str]) -> list[tuple[list[int], np.ndarray]]:
@@ -203,13 +212,15 @@ class ChatLayout(Layout):
         conversations = (
             [("user", first)], [("user", first), ("assistant", _ANSWER), ("user", _NEXT)],
             [document, ("system", _SYSTEM), question], [("system", _SYSTEM), question],
-            [document, ("assistant", _SYSTEM), question])
+            [document, ("assistant", _SYSTEM), question],
+            *([*before, ("user", _QUESTION)] for before in ([], [("system", _SYSTEM)], [("assistant", _SYSTEM)])))
         written = self._rendered(conversations, parts=False)
         if any(written) and not any(map(_shows, written[:2])):
             in_parts = self._rendered(conversations, parts=True)
             written = in_parts if any(map(_shows, in_parts[:2])) else written
         if not _shows(written[0]) and _shows(written[1]):  # one that fails without earlier turns
             written[0] = _accepted(written[1]).partition(_ANSWER)[0]
+        self._ask_plainly(*(text if isinstance(text, str) else "" for text in written[5:]))
         asked = _accepted(written[0])
         if _DOCUMENT not in asked or _QUESTION not in asked:
             bos = tokenizer.bos_token_id
@@ -227,7 +238,7 @@ class ChatLayout(Layout):
         self._between = tokenizer.encode(between, special=True)
         self._ask_again = tokenizer.encode(ask_again, special=True)
         # What it refuses has no system turn there: the role is unknown, or turns must alternate.
-        own_turn = self._own_turn(head, ask, *(text if isinstance(text, str) else "" for text in written[2:]))
+        own_turn = self._own_turn(head, ask, *(text if isinstance(text, str) else "" for text in written[2:5]))
         if own_turn is not None:
             self._instructed = own_turn
         else:
@@ -241,6 +252,18 @@ class ChatLayout(Layout):
             [{"role": role, "content": [{"type": "text", "text": words}] if parts else words} for role, words in turns]
             for turns in conversations])
         return found if found is not None else [""] * len(conversations)
+
+    def _ask_plainly(self, asked: str, instructed: str, answered: str) -> None:
+        """Set ``plain``. asked, instructed, answered: a question as rendered by itself, with a system text, and with an
+        answer in its place; "" where the template refuses it. Where it has no system turn the text begins the question.
+        """
+        encode, bos = self._tokenizer.encode, self._tokenizer.bos_token_id
+        before = (encode(asked.partition(_QUESTION)[0], special=True) if _QUESTION in asked else
+                  [*([] if bos is None else [bos]), *encode(_ASKED)])
+        start, _, rest = instructed.partition(_SYSTEM)
+        own = _QUESTION in rest and instructed != answered
+        self.plain = Plain(before, (encode(start, special=True), encode(rest.partition(_QUESTION)[0], special=True))
+                           if own else (before, encode("\n\n")))
 
     def _own_turn(self, head: str, ask: str, whole: str, alone: str,
                   answered: str) -> tuple[list[int], list[int]] | None:

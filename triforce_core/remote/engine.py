@@ -118,6 +118,8 @@ class RemoteEngine:
             raise _too_long(fit.tokens, fit.max_tokens)
         self._state, self._document = "busy", None
         text, restored = _system(document), document.id in self._opened
+        if not text:
+            self._opened[document.id], restored = (0, 0.0, False), True  # there is nothing to read
         try:
             if not restored:
                 body = self._body([{"role": "system", "content": text}, {"role": "user", "content": "Ready?"}])
@@ -147,19 +149,21 @@ class RemoteEngine:
 
     def ask(self, question: str | None, history: Sequence[Turn], sampling: SamplingParams,
             speculation: SpeculationConfig, system: str = "", script: Script | None = None) -> Iterator[Event]:
-        """Raises RemoteServerError, ContextTooLongError. system: begins the first question, as the system message is
+        """Raises RemoteServerError, ContextTooLongError. system: begins the first question, where the system message is
         the document, the same for every conversation. script: not heeded, a server writes what it likes."""
         assert self._document is not None, "a document is opened before a question is asked"
         self._cancel.clear()
         started = time.monotonic()
-        question, system = whole_text(question or ""), whole_text(system)
-        messages = [{"role": "system", "content": self._prompt}]
+        question, system, begins = whole_text(question or ""), neutralise(whole_text(system).strip()), self._prompt
+        if not begins:
+            begins, system = system, ""
+        messages = [{"role": "system", "content": begins}] if begins else []
         for turn in history:
             messages += [{"role": "user", "content": neutralise(turn.question)},
                          {"role": "assistant", "content": turn.answer}]
         messages.append({"role": "user", "content": neutralise(question or "Go on with the document's text.")})
-        if system.strip():
-            messages[1]["content"] = f"{neutralise(system.strip())}\n\n{messages[1]['content']}"
+        if system:
+            messages[1]["content"] = f"{system}\n\n{messages[1]['content']}"
         self._check_room(messages)
         body = self._body(messages) | as_asked(self._need_served().program, sampling)
         texts, reading = list[str](), _Reading(0)
@@ -272,12 +276,15 @@ def _too_long(tokens: int, most: int) -> ContextTooLongError:
 
 
 def _system(document: Document) -> str:
-    """Return the document as it is sent, the same for every question: the server's prefix cache depends on that."""
+    """Return the document as it is sent, the same for every question: the server's prefix cache depends on that. "" of
+    a blank one: the server is asked plainly."""
+    if document.blank:
+        return ""
     pages = "".join(f"[page {' '.join(page.label.split())}]\n{page.text.strip()}\n\n" for page in document.pages)
     return f"{_INSTRUCTION}\n\n--- document ---\n{neutralise(pages)}--- end of document ---"
 
 
 def _shares(tokens: int, sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Share tokens out by size: yield where each part begins and ends."""
-    ends = [tokens * done // sum(sizes) for done in accumulate(sizes)]
+    ends = [tokens * done // max(sum(sizes), 1) for done in accumulate(sizes)]
     return pairwise([0, *ends])

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 from starlette.requests import Request
 
-from triforce_core import Document, ModelInfo, Turn, chapter_ranges, metrics, page_ranges, ranges_text, together
+from triforce_core import Document, ModelInfo, Page, Turn, chapter_ranges, metrics, page_ranges, ranges_text, together
 
 from ..app import jobs
 from ..app.folders import plainly
@@ -43,9 +43,7 @@ _LENT = 4  # documents that came as text
 NEEDS = ('I only quote from a document, and this request has none: add a part {"type": "file", "file": {"file_id": '
          f"...}}}} to a message (see /v1/files), send the document's text (more than {INSTRUCTION:,} characters) as "
          "the system message or before your question, or load a chat model under Models.")
-NO_DOCUMENT = "(There is no document in this conversation.)"  # what a chat model reads that is asked about none
-ALONE = ("There is no document here, so what was said about documents and pages does not count. Answer the user by "
-         "what the user says and by what you know.")
+NO_DOCUMENT = Document("", "txt", (Page("", ""),), "none")  # a chat model is asked as if there were none
 
 
 class Source(NamedTuple):
@@ -176,7 +174,7 @@ class Answers:
     async def _selection(self, wish: Wish) -> tuple[Selection, str, tuple[Source, ...]]:
         """Return the pages that the wish is about, its system text, and whose pages they are. Raises Problem."""
         if not wish.files and not wish.text:
-            return await self._lent(NO_DOCUMENT), f"{ALONE}\n\n{wish.system}".strip(), ()
+            return Selection.of_ephemeral(NO_DOCUMENT), wish.system, ()
         if wish.system:
             model = await self.models.loaded()
             if not model.instructions:

@@ -86,7 +86,7 @@ def read_wish(body: Mapping[str, Any]) -> Wish:
         raise _bad("invalid_messages", "messages must be a list that ends with a question")
     said, turns, files = _turns(messages)
     instructions = [text for text in said if files or len(text) <= INSTRUCTION]
-    documents = [text for text in said if text not in instructions]
+    documents = [text for text in said if text not in instructions and text.strip()]
     if not turns or turns[-1][0] != "user" or not turns[-1][1].strip():
         raise _bad("no_question", "The last message is not a question by the user")
     pairs = tuple((question, answer) for (_, question), (_, answer) in zip(turns[:-1:2], turns[1:-1:2], strict=True))

@@ -16,7 +16,7 @@ import pytest
 from little_books import SENTENCE, make_document, wait_for
 
 from triforce_core import SamplingParams, read_document
-from ui.api.answers import ALONE, NEEDS
+from ui.api.answers import NEEDS
 from ui.api.messages import INSTRUCTION, own_context, read_wish, sampling, shown
 from ui.app.jobs import LONGEST_ANSWER
 from ui.app.tab_view import TabView
@@ -352,13 +352,16 @@ def test_without_a_document_a_chat_model_answers(client, served, chat_model) -> 
     turns = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": None},
              {"role": "user", "content": "The lamp is green. What lamp?"}]
     answer = httpx.post(served.url + "v1/chat/completions", json={"messages": turns, "max_tokens": -1}, timeout=20.0)
-    assert answer.json()["choices"][0]["message"]["content"].endswith(ALONE), "what the scripted engine was given"
+    assert "It was told" not in answer.json()["choices"][0]["message"]["content"], "nothing but what was said"
     run = list(served.services.runs._runs.values())[-1]
     assert run.question == "The lamp is green. What lamp?"
     assert not {"passages", "level", "support"} & {*answer.json()}, "nothing is looked for in no document"
     told = [{"role": "developer", "content": [{"type": "text", "text": "Speak French."}]}, *turns]
     answer = httpx.post(served.url + "v1/chat/completions", json={"messages": told, "tools": []}, timeout=20.0)
-    assert answer.json()["choices"][0]["message"]["content"].endswith(f"{ALONE}\n\nSpeak French.")
+    assert answer.json()["choices"][0]["message"]["content"].endswith("It was told: Speak French.")
+    blanks = [{"role": "system", "content": " \n" * INSTRUCTION}, *turns]
+    answer = httpx.post(served.url + "v1/chat/completions", json={"messages": blanks}, timeout=20.0)
+    assert answer.status_code == 200 and "passages" not in answer.json(), "no document has no text"
 
 
 @pytest.mark.parametrize(("asked", "question"), [

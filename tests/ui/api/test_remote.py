@@ -151,6 +151,7 @@ def test_what_shapes_an_answer_is_passed_on_or_refused_by_name(tmp_path: Path) -
         error = refused.json()["error"]
         assert refused.status_code == 400 and error["param"] == "min_p" and "Ollama" in error["message"]
         assert answered.status_code == 200 and server.seen[-1][1]["presence_penalty"] == 1.5
+        assert server.seen[-1][1]["messages"] == asked["messages"], "there is no document, and no word about one"
 
 
 def test_a_wrong_key_is_a_clear_card(elsewhere: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

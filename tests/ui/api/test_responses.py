@@ -9,7 +9,7 @@ import httpx
 import openai
 import pytest
 
-from ui.api.answers import ALONE, NEEDS
+from ui.api.answers import NEEDS
 
 TOLD = ("response.passages", "response.quotes", "response.support", "response.output_text.annotation.added")
 TEXT = "The harbour master of Ness kept a green lamp for the pilots of the bay."
@@ -82,9 +82,9 @@ def test_passages_and_citations_come_in_the_stream(client) -> None:
 
 def test_a_conversation_goes_on_by_the_id_of_its_answer(client, served, chat_model) -> None:
     first = client.responses.create(model="builtin", input="Hello", instructions="Speak French.")
-    assert first.output_text.endswith(f"{ALONE}\n\nSpeak French.") and first.instructions == "Speak French."
+    assert first.output_text.endswith("Speak French.") and first.instructions == "Speak French."
     second = client.responses.create(model="builtin", input="And then?", previous_response_id=first.id)
-    assert second.output_text.endswith(ALONE), "instructions are each request's own"
+    assert "French" not in second.output_text, "instructions are each request's own"
     assert second.previous_response_id == first.id
     # What was answered is known by its tokens.
     assert (second.usage.input_tokens_details.cached_tokens - first.usage.input_tokens_details.cached_tokens
