@@ -133,13 +133,13 @@ def test_the_host_waits_once_for_the_experts_of_a_layer(models: dict[str, tuple[
     assert 0 < sum("synchroni" in str(each.message) for each in waits) <= model.config.num_layers
 
 
-@pytest.mark.parametrize("device", [GPU])
+@pytest.mark.parametrize("device", ["cpu", GPU])
 def test_a_window_takes_no_memory_that_grows(models: dict[str, tuple[Path, Path]], device: str) -> None:
     model = load_model(models["windows"][0], device=device, dtype=torch.bfloat16)
-    cache = new_cache(model)
-    for piece in torch.arange(3, 1003, device=device).split(100):
+    cache, wide = new_cache(model), 100
+    for piece in torch.arange(3, 1003, device=device).split(wide):
         model.forward(piece, cache, logits_rows=1)
         cache.commit()
     held = [layer.keys.shape[1] for layer in cache.layers]
-    assert held[0] == held[2] == WINDOW + 3 * window.SLACK < 1000 <= held[1]
+    assert held[0] == held[2] <= WINDOW + 3 * window.SLACK + wide < 1000 <= held[1]
     cache.check_integrity()

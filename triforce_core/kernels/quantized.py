@@ -208,7 +208,7 @@ def dequantize(rounded: Rounded) -> Tensor:
 
 def from_halves(data: Tensor) -> Tensor:
     """Numbers two to a byte, as ``Rounded`` has them -> fp32 [out, in], from 0 to 15."""
-    whole = torch.empty(len(data), data.shape[1] // (GROUP // 2), 2, GROUP // 2)
+    whole = torch.empty(len(data), data.shape[1] // (GROUP // 2), 2, GROUP // 2, device=data.device)
     halves = data.view(len(data), -1, GROUP // 2)
     whole[:, :, 0], whole[:, :, 1] = halves & 15, halves >> 4
     return whole.view(len(data), -1)
