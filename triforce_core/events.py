@@ -251,7 +251,8 @@ class GGUFDownload:
     """A curated model as a GGUF file, quantised so that it fits here and, if that can be, is fast enough.
 
     repo: OWNER/NAME:KIND, as a fetch takes it. kind: how it is quantised. context: tokens that fit. tokens_per_second:
-    of plain decoding, as of ``CuratedModel``. drafter, drafter_nbytes: likewise of its draft model; "" for none."""
+    of plain decoding, as of ``CuratedModel``. drafter, drafter_nbytes: likewise of its draft model; "" for none. plan,
+    rate_tokens: as of ``CuratedModel``. preferred: to the published weights, on this machine."""
 
     repo: str
     kind: str
@@ -260,6 +261,9 @@ class GGUFDownload:
     tokens_per_second: float
     drafter: str = ""
     drafter_nbytes: int = 0
+    plan: MemoryPlan | None = None
+    rate_tokens: int = 0
+    preferred: bool = False
 
     @property
     def total(self) -> int:
@@ -306,6 +310,11 @@ class CuratedModel:
     first: bool = False
     folder: str = ""
     disk_free: int = 0
+
+    @property
+    def form(self) -> CuratedModel | GGUFDownload:
+        """Return the one in which it is offered here."""
+        return self.gguf if self.gguf and self.gguf.preferred else self
 
 
 @dataclass(frozen=True, slots=True)

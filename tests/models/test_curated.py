@@ -139,6 +139,26 @@ def test_first_models_are_few_of_different_sizes_and_fast_where_any_is(monkeypat
     assert {"SmolLM3 3B", "Gemma 3 4B Instruct", "Llama 3.2 3B Instruct", "Qwen3 8B"} <= with_gguf
 
 
+    assert all(model.form is model.gguf for model in offered if model.gguf), "half the bytes, and twice the speed"
+    assert {model.name for model in offered if model.recommended} >= {"Qwen3 8B"}
+    here = {f"{repo}/any/{repo.split('/')[1]}-Q8_0.gguf" for repo in ("unsloth/Qwen3-1.7B-GGUF", "other/Qwen3-8B-GGUF")}
+    found = curated.suggestions(EngineConfig(mode="cpu", dtype="bfloat16"), here, 80e9)
+    assert [model.name for model in found if model.here] == ["Qwen3 1.7B"]
+
+
+@pytest.mark.skipif(compiled().library is None, reason="weights in few bits stay so with the app's own kernels only")
+def test_an_open_licence_is_preferred_among_first_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To one about as large with terms of its makers' own, not to one that is half as large."""
+    monkeypatch.setattr(memory, "read_room", lambda *_: Room(host_free=24 * GIB))
+    monkeypatch.setattr(curated, "product_rate", lambda device, dtype: 1e12)
+    offered = {model.name: model for model in curated.suggestions(EngineConfig(mode="cpu", dtype="bfloat16"), (), 80e9)}
+    llama, open_one, small = (offered[name] for name in ("Llama 3.1 8B Instruct", "Qwen3 8B", "SmolLM3 3B"))
+    assert llama.gguf is not None and llama.gguf.repo == "bartowski/Meta-Llama-3.1-8B-Instruct-GGUF:Q8_0"
+    smaller = replace(open_one, parameters=llama.parameters - 1_000_000_000)
+    assert curated.first_models([llama, smaller, small]) == [smaller, small]
+    assert curated.first_models([llama, small]) == [llama, small]
+
+
 def test_a_listed_model_is_fetched_as_a_gguf_file_too() -> None:
     assert curated.repo_of("Qwen3 8B:q4_k_m") == "unsloth/Qwen3-8B-GGUF:Q4_K_M"
     assert curated.repo_of("some/model:Q8_0") == "some/model:Q8_0"

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from .. import flags
 from ..config import EngineConfig
 from ..device.memory_plan import size
-from ..events import CuratedModel, Fit, LoadProgress, ModelFound, ModelOffer
+from ..events import CuratedModel, Fit, GGUFDownload, LoadProgress, ModelFound, ModelOffer
 
 _EPILOG = """\
 example:
@@ -146,15 +146,21 @@ def _suggestion(model: CuratedModel) -> Iterator[str]:
     from .survey import millions
 
     marks = [mark for mark, on in (("recommended here", model.recommended), ("already here", model.here)) if on]
-    sizes = ", ".join(f"{precision} {nbytes / 1e9:.1f} GB" for precision, nbytes in model.downloads)
-    yield f"{model.name} ({', '.join([*marks, sizes, model.licence])}{', terms to accept' if model.gated else ''})"
-    yield (f"  {model.repo}, {millions(model.parameters)} weights, up to {model.max_context:,} tokens. {model.good_at}"
-           + (f" Draft model: {model.drafter}." if model.drafter else ""))
-    if model.plan:
-        form = "" if model.weights == "same" else f" with --weights {model.weights}"
-        yield (f"  fits here{form} with {model.plan.context:,} tokens, {size(model.plan.need)} of "
-               f"{size(model.plan.have)}; writes at most about {model.tokens_per_second:.0f} tokens/s at "
-               f"{model.rate_tokens:,} tokens, reads at most about {model.read_per_second:,.0f} tokens/s")
+    stored, form = [*model.downloads], model.form
+    if model.gguf:
+        stored.insert(0 if form is model.gguf else 1, (model.gguf.kind, model.gguf.nbytes))
+    sizes = ", ".join(f"{precision} {nbytes / 1e9:.1f} GB" for precision, nbytes in stored)
+    terms = ", terms to accept" if model.gated and form is model else ""
+    yield f"{model.name} ({', '.join([*marks, sizes, model.licence])}{terms})"
+    repos = ", ".join(dict.fromkeys((form.repo, model.repo)))
+    yield (f"  {repos}, {millions(model.parameters)} weights, up to {model.max_context:,} tokens. {model.good_at}"
+           + (f" Draft model: {form.drafter}." if form.drafter else ""))
+    if form.plan:
+        rounded = "" if model.weights == "same" else f" with --weights {model.weights}"
+        how = f" as {form.kind}" if isinstance(form, GGUFDownload) else rounded
+        yield (f"  fits here{how} with {form.plan.context:,} tokens, {size(form.plan.need)} of "
+               f"{size(form.plan.have)}; writes at most about {form.tokens_per_second:.0f} tokens/s at "
+               f"{form.rate_tokens:,} tokens, reads at most about {model.read_per_second:,.0f} tokens/s")
     else:
         yield f"  does not fit here: {model.problem}"
     fits = [f"{one.name} ({one.tokens:,} tokens{'' if one.weights == 'same' else f' with --weights {one.weights}'})"

@@ -45,6 +45,7 @@ _USABLE_TOKENS, _USABLE_READING, _RECOMMENDED = 8192, 50.0, 3
 # A first chat model: how many to choose from, each with at most this part of the weights of the one before it, and with
 # how many at least: a 135M answered 3 to 5 of 40 questions about documents rightly.
 _FIRST, _STEP, _CHATS = 3, 2 / 3, 1.5e9
+_OPEN = ("Apache-2.0", "MIT")  # licences without terms of its makers' own
 # How GGUF files are quantised, the least rounding first: the kinds of most of the layers' weights, of the rest (the
 # values' and half of the MLPs' last matrices) and of the head's.
 _GGUF_KINDS = {"Q8_0": ("Q8_0", "Q8_0", "Q8_0"), "Q4_K_M": ("Q4_K", "Q6_K", "Q6_K")}
@@ -129,32 +130,42 @@ def suggestions(config: EngineConfig, here: Collection[str], rate: float) -> Ite
     ``memory_rate``. Raises ConfigError: settings that no machine of this kind can have."""
     date, _, entries = curated_list()
     folder, judge = cache_folder(), _Judge(config, rate)
-    found = [replace(judge.model(entry), dated=date, here=entry.repo in here, folder=str(folder),
-                     disk_free=free_bytes(folder)) for entry in entries]
+    found = [replace(model, dated=date, here=_is_here(model, here), folder=str(folder), disk_free=free_bytes(folder))
+             for model in map(judge.model, entries)]
     chosen, first = ({model.repo for model in some} for some in (recommended(found), first_models(found)))
     for model in sorted(found, key=lambda model: model.repo not in chosen):
         yield replace(model, recommended=model.repo in chosen, first=model.repo in first)
 
 
+def _is_here(model: CuratedModel, here: Collection[str]) -> bool:
+    """here: names of models as ``survey`` gives them, of a repo's GGUF file with its path in it."""
+    owner, _, kind = model.gguf.repo.rpartition(":") if model.gguf else ("", "", "")
+    return model.repo in here or any(name.startswith(f"{owner}/") and kind in name for name in here if owner)
+
+
 def recommended(found: Collection[CuratedModel]) -> list[CuratedModel]:
-    """Return the largest that run here with a usable context and, as modelled, at usable speeds; at most three."""
-    usable = [model for model in found if model.plan is not None and not model.drafts_only
-              and model.plan.context >= min(_USABLE_TOKENS, model.max_context)
-              and model.tokens_per_second >= USABLE_RATE and model.read_per_second >= _USABLE_READING]
+    """Return the largest that run here with a usable context and, as modelled, at usable speeds, in the form that is
+    offered; at most three."""
+    usable = [model for model in found if model.form.plan is not None and not model.drafts_only
+              and model.form.plan.context >= min(_USABLE_TOKENS, model.max_context)
+              and model.form.tokens_per_second >= USABLE_RATE and model.read_per_second >= _USABLE_READING]
     return sorted(usable, key=lambda model: -model.parameters)[:_RECOMMENDED]
 
 
 def first_models(found: Collection[CuratedModel]) -> list[CuratedModel]:
     """Return those to choose a first chat model from: the largest that is fast enough here as a GGUF file, then clearly
-    smaller ones; none whose answers about documents are worth little. Where none is fast, the smallest that fits."""
+    smaller ones; none whose answers about documents are worth little. Of those about as large one under an open licence
+    is taken before others. Where none is fast, the smallest that fits."""
     fitting = sorted((model for model in found if model.gguf and not model.drafts_only and model.parameters >= _CHATS),
                      key=lambda model: -model.parameters)
+    fast = [model for model in fitting if model.gguf and model.gguf.tokens_per_second >= USABLE_RATE
+            and model.read_per_second >= _USABLE_READING]
     chosen: list[CuratedModel] = []
-    for model in fitting:
-        fast = model.gguf and model.gguf.tokens_per_second >= USABLE_RATE and model.read_per_second >= _USABLE_READING
-        if fast and (not chosen or model.parameters <= _STEP * chosen[-1].parameters):
-            chosen.append(model)
-    return chosen[:_FIRST] or fitting[-1:]
+    while fast and len(chosen) < _FIRST:
+        alike = [model for model in fast if model.parameters > _STEP * fast[0].parameters]
+        chosen.append(next((model for model in alike if model.licence in _OPEN), fast[0]))
+        fast = [model for model in fast if model.parameters <= _STEP * chosen[-1].parameters]
+    return chosen or fitting[-1:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,10 +210,11 @@ class _Judge:
             plan=best.plan, problem=best.problem, tokens_per_second=best.rate, rate_tokens=best.tokens,
             weights=best.weights, read_per_second=self._products / (2 * entry.shape.num_parameters),
             classes=tuple(class_fit(entry, drafter, machine) for machine in curated_list()[1]),
-            gguf=self._gguf(entry))
+            gguf=self._gguf(entry, preferred=self._device.type == "cpu" or not usable or usable[0].weights != "same"))
 
-    def _gguf(self, entry: Entry) -> GGUFDownload | None:
-        """Return the GGUF file with the least rounding that is fast enough here; else the smallest, if that fits."""
+    def _gguf(self, entry: Entry, *, preferred: bool) -> GGUFDownload | None:
+        """Return the GGUF file with the least rounding that is fast enough here; else the smallest, if that fits.
+        preferred: to the published weights."""
         least, found = min(_USABLE_TOKENS, entry.shape.max_context), None
         drafter = find(entry.drafter) if entry.drafter else None
         small = {f"{repo}:{kind}": nbytes for kind, (repo, nbytes) in drafter.ggufs.items()} if drafter else {}
@@ -212,7 +224,7 @@ class _Judge:
             if form.plan and form.plan.context >= least:
                 repo, nbytes = entry.ggufs[kind]
                 found = GGUFDownload(f"{repo}:{kind}", kind, nbytes, form.plan.context, form.rate, draft,
-                                     small.get(draft, 0))
+                                     small.get(draft, 0), form.plan, form.tokens, preferred)
                 if form.rate >= USABLE_RATE:
                     break
         return found

@@ -76,15 +76,28 @@ def _choice(kept: Path) -> dict[str, Any]:
     return choice if isinstance(choice, dict) else {}
 
 
+def repos(model: CuratedModel) -> tuple[str, ...]:
+    """Return what can be fetched of a listed model, the form that is offered here first."""
+    both = (model.form.repo, model.repo, model.gguf.repo if model.gguf else "")
+    return tuple(repo for repo in dict.fromkeys(both) if repo)
+
+
+def drafter_and_bytes(model: CuratedModel, repo: str) -> tuple[str, int]:
+    """Return the draft model that is fetched beside one of its ``repos``, "" for none, and the bytes of both."""
+    if model.gguf and model.gguf.repo == repo:
+        return model.gguf.drafter, model.gguf.total
+    return model.drafter, model.downloads[0][1] + model.drafter_nbytes
+
+
 class Models:
     """Models on this machine and on the hub. Public attributes are read by the page at any time; ``version`` grows
     whenever one changes. One errand at a time.
 
     errand: "" or the one that runs (LOOK, OFFER, FETCH, TRY). fetching: the repo. wanted: of the list, a person is
-    asked whether to download it. problem: why the last errand failed. refused: why the last wish is not done. served:
-    what servers of this machine have, None: nobody has looked yet. choosing: a person chooses a first chat model.
-    trying: the
-    model and draft model that are tried, or were last. on_here: called with one that was downloaded to be used."""
+    asked whether to download it; wish: its repo, or NAME:KIND of its GGUF file. problem: why the last errand
+    failed. refused: why the last wish is not done. served: what servers of this machine have, None: nobody has
+    looked yet. choosing: a person chooses a first chat model. trying: the model and draft model that are tried, or
+    were last. on_here: called with one that was downloaded to be used."""
 
     def __init__(self, kept: Path, config: Callable[[], EngineConfig],
                  send: Callable[..., EngineClient] = EngineClient) -> None:
@@ -106,7 +119,7 @@ class Models:
         self.choosing, self._use = False, ""
         self.trying = ("", "")
         self.on_here: Callable[[ModelFound], None] = lambda found: None
-        self.errand = self.fetching = self.problem = self.refused = ""
+        self.errand = self.fetching = self.problem = self.refused = self.wish = ""
 
     def keep(self, model: str, draft: str, weights: str = "", kv: str = "", *, server: str = "") -> None:
         """Keep a choice. weights, kv: "" where none was chosen. server: whose model it is. Raises NotEnoughDiskError,
@@ -141,7 +154,9 @@ class Models:
 
     def want(self, repo: str | None) -> None:
         """Note that a person thinks of downloading one of the list (None: no). Nothing is sent."""
-        self.wanted, self.refused = next((model for model in self.listed if model.repo == repo), None), ""
+        self.wanted, self.refused, self.wish = None, "", repo or ""
+        if repo:
+            self.wanted = next((model for model in self.listed if repo in repos(model)), None)
         self._changed()
 
     def choose_first(self, choosing: bool = True) -> None:
@@ -156,21 +171,22 @@ class Models:
         wanted = next((one.gguf for one in self.listed if one.first and one.gguf and one.gguf.repo == repo), None)
         if wanted is not None:
             self.refused, self._agreed = "", wanted.total
-            self._go(FETCH, replace(self._config(), model=repo, draft_model=wanted.drafter or "none",
-                                    allow_download=True), repo)
+            self._fetch(repo, wanted.drafter)
 
     def fetch(self) -> None:
         """Download the wanted model with its draft model, or the offered one."""
         self.refused = ""
         if self.wanted is not None:
-            repo, draft = self.wanted.repo, self.wanted.drafter or "none"
-            self._agreed = self.wanted.downloads[0][1] + self.wanted.drafter_nbytes
+            repo, (draft, self._agreed) = self.wish, drafter_and_bytes(self.wanted, self.wish)
         elif self.offer is not None:
             chosen = f":{self.offer.file}" if self.offer.file else ""
-            repo, draft, self._agreed = f"{self.offer.repo}{chosen}", "none", self.offer.nbytes
+            repo, draft, self._agreed = f"{self.offer.repo}{chosen}", "", self.offer.nbytes
         else:
             return
-        self._go(FETCH, replace(self._config(), model=repo, draft_model=draft, allow_download=True), repo)
+        self._fetch(repo, draft)
+
+    def _fetch(self, repo: str, draft: str) -> None:
+        self._go(FETCH, replace(self._config(), model=repo, draft_model=draft or "none", allow_download=True), repo)
 
     def try_draft(self, model: str, draft: str) -> None:
         """Load a pair beside the engine for a moment, and measure what the one brings as draft model of the other."""

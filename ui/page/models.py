@@ -21,7 +21,7 @@ from triforce_core import (
     ServedModel,
 )
 
-from ..app.models import DOING, FETCH, LOOK, OFFER, TRY, Models
+from ..app.models import DOING, FETCH, LOOK, OFFER, TRY, Models, drafter_and_bytes, repos
 from ..app.services import Services
 from ..app.tab_view import TabView
 from . import formatting as fmt
@@ -56,7 +56,8 @@ BY_MACHINE_HELP = ("Tokens of context that fit, by calculation (K: thousands); a
 _FITS = ("here with {tokens} tokens of context: {need} of {have} free. Writes at most about {rate} tokens/s with {at} "
          "tokens of context, and reads {book} tokens in {wait} at least, modelled.")
 FITS, FITS_ROUNDED = f"Fits {_FITS}", f"Rounded to {{weights}} when it is loaded, it fits {_FITS}"
-GET = "Download…"
+FITS_AS = f"In {{weights}}, a GGUF file, it fits {_FITS}"
+GET, GET_AS = "Download…", "Download in {kind}…"
 GET_TERMS = ("Its owners want their terms accepted first: do so on the hub's page of the model, with an account, then "
              "run “hf auth login” in a terminal.")
 BUILTIN = {"builtin": "The built-in pair", "built-in draft": "the built-in draft"}
@@ -231,18 +232,18 @@ def full(folder: str, free: int, need: int) -> str:
             "Free some space first.")
 
 
-def question(model: CuratedModel) -> str:
-    """Return what a download means, and the yes that starts it."""
-    total = model.downloads[0][1] + model.drafter_nbytes
+def question(model: CuratedModel, repo: str) -> str:
+    """Return what a download of one of its repos means, and the yes that starts it."""
+    drafter, total = drafter_and_bytes(model, repo)
     asked, no = f"Download {model.name}?", button(CANCEL, "leave-model")
     if total > model.disk_free:
         return card("error", asked, full(model.folder, model.disk_free, total), action=no)
-    source = f": {model.repo}, and its draft model {model.drafter}" if model.drafter else f" ({model.repo})"
+    source = f": {repo}, and its draft model {drafter}" if drafter else f" ({repo})"
     words = (f"{fmt.size(total)} come from the Hugging Face hub{source}. Licence: {model.licence}. "
              f"Stored in {model.folder}, where {fmt.size(model.disk_free)} are free. Your documents stay here; nothing "
              "has been sent so far.")
     yes = button(f"Yes, download {fmt.size(total)}", "fetch-model", css="tf-primary")
-    return card("info", asked, f"{words} {GET_TERMS}" if model.gated else words, action=yes + no)
+    return card("info", asked, f"{words} {GET_TERMS}" if model.gated and repo == model.repo else words, action=yes + no)
 
 
 def errand(models: Models) -> str:
@@ -253,32 +254,47 @@ def errand(models: Models) -> str:
     return progress(text, bar, button(CANCEL, "cancel-models", css="tf-quiet"))
 
 
+def stored(model: CuratedModel) -> list[tuple[str, str, int]]:
+    """Return (repo, kind, bytes) of what can be downloaded of a model, the form that is offered here first."""
+    precision, nbytes = model.downloads[0]
+    found = {model.repo: (model.repo, precision, nbytes)}
+    if model.gguf:
+        found[model.gguf.repo] = (model.gguf.repo, model.gguf.kind, model.gguf.nbytes)
+    return [found[repo] for repo in repos(model)]
+
+
 def suggestion(model: CuratedModel, models: Models) -> str:
     """Return one model of the list."""
-    facts = [f"{fmt.size(nbytes)} in {precision}" for precision, nbytes in model.downloads]
-    facts += [model.licence + (" (terms to accept)" if model.gated else ""), weights(model.parameters),
-              up_to(model.max_context)]
+    form, ways = model.form, stored(model)
+    facts = [f"{fmt.size(nbytes)} in {kind}" for _, kind, nbytes in ways]
+    facts += [model.licence + (" (terms to accept)" if model.gated and form is model else ""),
+              weights(model.parameters), up_to(model.max_context)]
     about = model.good_at
-    if model.drafter:
-        about += f" Draft model: {model.drafter_name}, {fmt.size(model.drafter_nbytes)}."
-    if model.plan is None:
+    if form.drafter:
+        name = model.drafter_name if form is model else form.drafter
+        about += f" Draft model: {name}, {fmt.size(form.drafter_nbytes)}."
+    if form.plan is None:
         fit = f'<p class="tf-bad">{esc(model.problem)}</p>'
     else:
-        shape = FITS if model.weights == "same" else FITS_ROUNDED
+        shape = FITS_AS if form is model.gguf else FITS if model.weights == "same" else FITS_ROUNDED
         fit = "<p>" + esc(shape.format(
-            weights=model.weights, tokens=fmt.count(model.plan.context), need=fmt.memory(model.plan.need),
-            have=fmt.memory(model.plan.have), rate=fmt.rate(model.tokens_per_second), at=fmt.count(model.rate_tokens),
-            book=fmt.count(_BOOK), wait=fmt.seconds(_BOOK / max(model.read_per_second, 0.1)))) + "</p>"
+            weights=ways[0][1] if form is model.gguf else model.weights, tokens=fmt.count(form.plan.context),
+            need=fmt.memory(form.plan.need), have=fmt.memory(form.plan.have), rate=fmt.rate(form.tokens_per_second),
+            at=fmt.count(form.rate_tokens), book=fmt.count(_BOOK),
+            wait=fmt.seconds(_BOOK / max(model.read_per_second, 0.1)))) + "</p>"
     mark = '<span class="tf-model-on">on this machine</span>' if model.here else ""
-    if models.fetching == model.repo:
+    if models.fetching in repos(model):
         action = errand(models)
     elif models.wanted is not None and models.wanted.repo == model.repo:
-        action = question(model)
+        action = question(model, models.wish)
     else:
-        get = button(GET, "want-model", repo=model.repo)
+        first, *rest = ways
+        get = button(GET, "want-model", repo=first[0]) + "".join(
+            button(GET_AS.format(kind=kind), "want-model", css="tf-quiet", repo=repo) for repo, kind, _ in rest
+            if repo != model.repo or model.plan is not None)
         action = "" if model.here else f'<div class="tf-model-load">{get}</div>'
     return (f'<li class="tf-model"><h3>{esc(model.name)} {mark}</h3>'
-            f'<p class="tf-model-facts" title="{esc(model.repo)}">{esc(" · ".join(facts))}</p>'
+            f'<p class="tf-model-facts" title="{esc(form.repo)}">{esc(" · ".join(facts))}</p>'
             f"<p>{esc(about)}</p>{fit}{action}</li>")
 
 
@@ -306,15 +322,15 @@ def listed(models: Models) -> str:
     found = models.listed
     best = [model for model in found if model.recommended]
     others = [model for model in found if not model.recommended]
-    groups = ((FITTING, [model for model in others if model.plan is not None]),
-              (NOT_FITTING, [model for model in others if model.plan is None]))
+    groups = ((FITTING, [model for model in others if model.form.plan is not None]),
+              (NOT_FITTING, [model for model in others if model.form.plan is None]))
     parts = [f'<h2 class="tf-h">{LISTED}</h2><p class="tf-note">{LISTED_HELP.format(date=found[0].dated)}</p>',
              f'<h3 class="tf-h3">{RECOMMENDED}</h3>',
              entries(best, models) if best else f'<p class="tf-note">{NONE_RECOMMENDED}</p>']
     for words, group in groups:
         if group:
             busy = {models.fetching, models.wanted.repo if models.wanted else ""}
-            shown = " open" if any(model.repo in busy for model in group) else ""
+            shown = " open" if any(busy.intersection(repos(model)) for model in group) else ""
             parts.append(f"<details{shown}><summary>{esc(words.format(count=len(group)))}</summary>"
                          f"{entries(group, models)}</details>")
     return f'<section class="tf-listed">{"".join(parts)}{by_machine(found)}</section>'
@@ -372,7 +388,7 @@ def board(models: Models, now: EngineConfig, model: ModelInfo | None, engine: st
     wrong = "".join(card("error", "That did not work", why) for why in (models.problem, models.refused) if why)
     target, tried = models.trying if any(one.model == models.trying[0] for one in models.found) else ("", "")
     parts = [] if target else [wrong]
-    if models.errand and not target and models.fetching not in {model.repo for model in models.listed}:
+    if models.errand and not target and models.fetching not in {repo for one in models.listed for repo in repos(one)}:
         parts.append(errand(models))
     elif models.offer and not models.errand:
         parts.append(offered(models.offer))

@@ -26,7 +26,7 @@ from triforce_core import (
     ModelOffer,
 )
 from triforce_core.errors import ModelNotFoundError
-from triforce_core.events import DraftPromise
+from triforce_core.events import DraftPromise, GGUFDownload
 from ui.app.models import FETCH, LOOK, OFFER, TRY, Models, remembered
 from ui.app.services import Services
 from ui.app.tab_view import TabView
@@ -291,6 +291,32 @@ def test_a_chosen_model_is_loaded_and_remembered(services: Services, tmp_path: P
     assert (kept.model, kept.draft_model) == ("/m/other", "none")
     services.folders.model.write_text("{")
     assert remembered(services.folders.model, EngineConfig()) == EngineConfig()
+
+
+def test_a_listed_model_is_offered_as_a_gguf_file_where_that_is_better(models: Models, errands: Errands) -> None:
+    small = GGUFDownload("a/four-GGUF:Q4_K_M", "Q4_K_M", 2_500_000_000, 32_768, 9.0, "a/tiny-GGUF:Q4_K_M", 400_000_000,
+                         PLAN, 16_384, preferred=True)
+    listed = replace(LISTED, gguf=small, plan=None, problem="It needs 99 GiB")
+    errands.says[LOOK] = [BUILTIN, listed]
+    models.look()
+    wait_for(lambda: models.listed and not models.errand)
+    html = models_view.board(models, EngineConfig(), None)
+    assert "2.5 GB in Q4_K_M · 8.0 GB in bf16" in html and "It needs 99 GiB" not in html
+    assert "In Q4_K_M, a GGUF file, it fits here with 32,768 tokens" in html and "9.0 tokens/s" in html
+    assert html.count('data-action="want-model"') == 1, "bf16 does not fit"
+    both = models_view.suggestion(replace(listed, plan=PLAN), models)
+    assert [*re.findall('data-repo="([^"]*)"', both)] == [small.repo, LISTED.repo]
+    models.want(small.repo)
+    html = models_view.board(models, EngineConfig(), None)
+    assert "2.9 GB come from" in html and small.repo in html and small.drafter in html
+    errands.says[FETCH] = [replace(THE_OFFER, nbytes=2_600_000_000), LoadProgress("Fetching", 0.25)]
+    errands.hold.clear()
+    models.fetch()
+    wait_for(lambda: models.progress is not None)
+    assert (errands.sent[-1][1].model, errands.sent[-1][1].draft_model) == (small.repo, small.drafter)
+    html = models_view.board(models, EngineConfig(), None)
+    assert html.count("tf-meter-big") == 1 and html.index("tf-meter-big") > html.index("Some 4B")
+    errands.hold.set()
 
 
 def test_a_listed_model_is_downloaded_only_after_a_yes(models: Models, errands: Errands) -> None:
