@@ -104,6 +104,11 @@ class ModelInfo:
     weights: str = ""  # how they are stored and what became of them ("Q4_K, Q6_K, unpacked to bfloat16"); "": as is
     drafting: str = ""  # what was measured on this machine and how it drafts therefore; empty: nobody asked
 
+    @property
+    def reader(self) -> str:
+        """Return whose reading of a document its own is: a server may have a model of the same name."""
+        return f"{self.name} ({self.device})" if self.mode == "remote" else self.name
+
 
 @dataclass(frozen=True, slots=True)
 class DraftPromise:

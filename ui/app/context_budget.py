@@ -172,5 +172,5 @@ class DocumentCollection:
         fit = self._queue.fits.get(entry.id)
         if fit is not None:
             return 0 if fit.estimated else fit.tokens
-        model = self._queue.model.name if self._queue.model else ""
+        model = self._queue.model.reader if self._queue.model else ""
         return (entry.tokens or 0) if not entry.chosen and entry.read_with == model else 0

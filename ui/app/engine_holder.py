@@ -157,7 +157,7 @@ class EngineHolder:
         self.fits: dict[str, DocumentFit] = {}
         self.too_long: set[tuple[str, Ranges]] = set()
         self._estimates = Estimates(
-            self.fits, lambda: self._library.reading_rate(self.model.name if self.model else ""))
+            self.fits, lambda: self._library.reading_rate(self.model.reader if self.model else ""))
         self._evidence = EvidenceClient(vectors)
         self.search = PassageSearch(self._evidence, self._evidence_came)
         self._checks = SentenceChecks(self._evidence, self._evidence_came)
@@ -230,7 +230,7 @@ class EngineHolder:
         self._estimates.opened(selection, opened)
         if not selection.ephemeral:
             self.opened[selection.key] = opened
-            self._library.was_read(selection.key, selection.ranges, opened, self.model.name if self.model else "")
+            self._library.was_read(selection.key, selection.ranges, opened, self.model.reader if self.model else "")
         self._stands_at(job, "")
 
     def _stands_at(self, job: Job, stage: str) -> None:

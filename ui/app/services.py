@@ -276,7 +276,7 @@ class Services:
             return "too_long"
         if entry.id in self.queue.problems:
             return "problem"
-        model = self.queue.model.name if self.queue.model else ""
+        model = self.queue.model.reader if self.queue.model else ""
         read = entry.read_seconds is not None and entry.read_with in ("", model)
         if not read and (model or not entry.read_with):
             return "closed"
@@ -300,7 +300,7 @@ class Services:
         entry, model = self.library.get(view.document), self.queue.model
         opened = self.queue.opened.get(view.document or "")
         tokens = opened.tokens if opened and self.queue.open_key == (view.document, entry and entry.ranges) else (
-            entry.tokens if entry and model and entry.read_with == model.name else None)
+            entry.tokens if entry and model and entry.read_with == model.reader else None)
         if entry is None or model is None or not model.max_context or not tokens:
             return None
         answers = [answer for answer in self.conversations.answers(view.conversation) if answer.state != "running"]

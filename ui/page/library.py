@@ -237,7 +237,7 @@ def panels(services: Services) -> list[Panel]:
             return results(services, view)
         own = services.conversations.of(view.document, view.listed + 1) if view.document else []
         entry, model = services.library.get(view.document), services.queue.model
-        details = about(entry, services.snapshots.size(entry.readings), model.name if model else "",
+        details = about(entry, services.snapshots.size(entry.readings), model.reader if model else "",
                         time.time(), services.library.parts(entry)) if entry else ""
         room, each = services.snapshots.space(), [(one, services.snapshots.size(one.readings)) for one, _ in rows()]
         line = room_line(room, each) if room.used else ""

@@ -117,6 +117,8 @@ def test_a_reading_makes_way_and_goes_on_with_the_other_engine(both: Services, s
     both.use_server(server.url, QWEN)
     wait_for(lambda: both.sends_to == server.url and both.queue.open_key is not None)
     assert sum(what.endswith("chat/completions") for what, _ in server.seen) == 1
+    wait_for(lambda: both.library.get(view.document).read_with == f"{NAME} (127.0.0.1:{server.port})")
+    wait_for(lambda: both.phase(both.library.get(view.document)) == "ready")
 
 
 @pytest.mark.parametrize("flags", ["", "--engine autoregressive", "--engine triforce"])
