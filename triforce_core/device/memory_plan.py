@@ -66,6 +66,7 @@ class Weights:
     in_panels: our own keep one form only, of int8 or of the product type, and a tied head's beside the embedding.
     few_bits: bytes of a matrix's weight that is rounded on loading, or stays in few bits, and few_bits_head: of the
     head's (0: neither).
+    rows_on_disk: the embedding's, which is mapped and takes no memory.
     unpacks: passes make numbers of them on the way, which takes longer than reading the numbers would.
     ranks: how many GPUs share the head's rows; ``shape`` is what one of them holds otherwise."""
 
@@ -78,6 +79,7 @@ class Weights:
     few_bits: float = 0.0
     few_bits_head: float = 0.0
     unpacks: bool = False
+    rows_on_disk: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -85,7 +87,8 @@ class Weights:
         embedding, head = self.shape.vocab_size * self.shape.hidden_size, 0
         if self.few_bits:  # a tied head has a form of its own
             rounded = self.matrices * self.few_bits + embedding // self.ranks * self.few_bits_head
-            return int(embedding * (1 if self.int8 else self.dtype_bytes) + rounded)
+            table = 0 if self.rows_on_disk else embedding * (1 if self.int8 else self.dtype_bytes)
+            return int(table + rounded)
         if self.in_panels:
             return (embedding + embedding // self.ranks + self.matrices) * (1 if self.int8 else self.dtype_bytes)
         if self.int8 or not self.shape.tied_embeddings:  # a tied head of int8 has a product form of its own

@@ -348,7 +348,8 @@ def _weights(folder: Path, dtype: torch.dtype, device: torch.device, shard: Shar
             if head == UNPACKED or not lies_so:
                 head = dtype.itemsize
             return replace(weights, few_bits=layers, few_bits_head=head,
-                           unpacks=device.type == "cpu" and not weights.in_panels)
+                           unpacks=device.type == "cpu" and not weights.in_panels,
+                           rows_on_disk=device.type == "cpu" and stored.rows)
         return weights
     return rounded(weights, rounding, dtype, device)
 

@@ -45,7 +45,8 @@ class Stored:
 
     groups: bytes of a layers' weight and of the head's where weights in groups are kept so, groups_on_gpu: there; None:
     there are none. (int8 by rows: on a GPU they are groups.) ungrouped: matrices that have no such form, in words.
-    sees: weights for pictures are there too, and are left out."""
+    sees: weights for pictures are there too, and are left out. rows: those of the embedding can be read one by one
+    where weights stay in groups on a CPU."""
 
     int8: bool = False
     few_bits: str = ""
@@ -54,6 +55,7 @@ class Stored:
     groups_on_gpu: tuple[float, float] | None = None
     ungrouped: str = ""
     sees: bool = False
+    rows: bool = False
 
     def words(self, dtype: str, keeps_int8: bool, keeps_groups: bool = False) -> str:
         """Say what is loaded, in words fit to show; "" where there is nothing to say. dtype: of products. keeps_int8:
@@ -165,7 +167,9 @@ def stored_form(place: Path) -> Stored:
             lacking.append(name)
         return form
 
-    return _in_groups(", ".join(kinds), config, form_of, lacking)
+    table = file.tensors.get(stored_name("model.embed_tokens.weight"))
+    return replace(_in_groups(", ".join(kinds), config, form_of, lacking),
+                   rows=table is not None and table.kind.name in FORMS)
 
 
 def _stored_in_folder(place: Path, raw: dict[str, Any]) -> Stored:

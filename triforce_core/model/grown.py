@@ -36,7 +36,7 @@ from .checkpoint import read_config
 from .config import ModelConfig
 from .llama import Llama
 from .rope import RopeConfig
-from .weights import Checkpoint, Matrix, Part, dequantize
+from .weights import Checkpoint, Matrix, Part, Rows, dequantize
 
 _STD = 0.02  # of added weights: what such models start training with
 
@@ -148,6 +148,9 @@ class GrownWeights:
         return Matrix(grown if part is None else part.of(grown))
 
     def grouped(self, name: str, shape: tuple[int, int]) -> Grouped | None:
+        return None
+
+    def rows(self, name: str, shape: tuple[int, int]) -> Rows | None:
         return None
 
     def ignore(self, name: str) -> None:

@@ -22,7 +22,7 @@ from ..kernels import (
 )
 from .config import Experts, ModelConfig
 from .mixture import Mixture
-from .weights import WeightSource, quantize
+from .weights import Rows, WeightSource, quantize
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +64,10 @@ class FusedLayer:
 
 @dataclass(frozen=True, slots=True)
 class DecoderWeights:
-    """embedding [V, d] in the model's type, or int8 with embedding_scale fp32 [V]. in_groups: whether some weights are
-    multiplied in groups of few bits."""
+    """embedding [V, d] in the model's type, or int8 with embedding_scale fp32 [V], or how its rows are read from disk.
+    in_groups: whether some weights are multiplied in groups of few bits."""
 
-    embedding: Tensor
+    embedding: Tensor | Rows
     embedding_scale: Tensor | None
     layers: list[Layer]
     final_norm: Tensor
@@ -118,15 +118,22 @@ class WeightLoader:
 
     def load(self) -> DecoderWeights:
         c, d = self._config, self._config.hidden_size
-        found = self._source.matrix("model.embed_tokens.weight", (c.vocab_size, d))
-        embedding = found.data.to(self._device)
-        scale = None if found.scale is None else found.scale.to(self._device, torch.float32)
-        if scale is None:
-            embedding = embedding.to(self._dtype)
+        embedding, scale = self._embedding()
         layers = [self._layer(index) for index in range(c.num_layers)]
         norm, head = self._norm("model.norm.weight", d) * c.logit_scale, self._head(embedding, scale)
         self._source.finish()
         return DecoderWeights(embedding, scale, layers, norm, head, self._in_groups)
+
+    def _embedding(self) -> tuple[Tensor | Rows, Tensor | None]:
+        """Return it and, of int8, its scales. A CPU looks rows up on disk where they are in few bits there."""
+        name, shape = "model.embed_tokens.weight", (self._config.vocab_size, self._config.hidden_size)
+        rows = self._source.rows(name, shape) if self._device.type == "cpu" else None
+        if rows is not None:
+            return rows, None
+        found = self._source.matrix(name, shape)
+        if found.scale is None:
+            return found.data.to(self._device).to(self._dtype), None
+        return found.data.to(self._device), found.scale.to(self._device, torch.float32)
 
     def _layer(self, index: int) -> Layer:
         c, d, at = self._config, self._config.hidden_size, f"model.layers.{index}"
@@ -182,7 +189,7 @@ class WeightLoader:
         order = heads + torch.where(heads < (c.num_heads + c.num_kv_heads) * c.head_dim, head, rows)
         return order.flatten()
 
-    def _head(self, embedding: Tensor, scale: Tensor | None) -> Linear:
+    def _head(self, embedding: Tensor | Rows, scale: Tensor | None) -> Linear:
         """Return the product from the last layer to logits."""
         c, d = self._config, self._config.hidden_size
         start, stop = self._shard.span(c.vocab_size)
@@ -192,6 +199,7 @@ class WeightLoader:
         groups = self._source.grouped("model.embed_tokens.weight", (c.vocab_size, d))
         if groups is not None:
             return self._grouped(groups, None)
+        assert isinstance(embedding, Tensor), "what is in few bits on disk is in groups"
         return self._product(embedding[start:stop], None if scale is None else scale[start:stop], None, HEAD_KIND)
 
     def _norm(self, name: str, size: int) -> Tensor:

@@ -243,7 +243,8 @@ class Llama:
         return self.kernels.add_rms_norm(hidden, addend, weight, self.config.rms_norm_eps, self.dtype)
 
     def _embed(self, token_ids: Tensor) -> Tensor:
-        rows, scale = F.embedding(token_ids, self.weights.embedding).float(), self.weights.embedding_scale
+        table, scale = self.weights.embedding, self.weights.embedding_scale
+        rows = (F.embedding(token_ids, table) if isinstance(table, Tensor) else table(token_ids)).float()
         if self.config.embedding_scale != 1:
             rows = rows * self.config.embedding_scale
         return rows if scale is None else rows.mul_(scale[token_ids, None])

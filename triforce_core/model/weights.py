@@ -15,7 +15,7 @@ import json
 import pickle
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -74,6 +74,9 @@ class Form(NamedTuple):
     uneven: bool = False
 
 
+Rows = Callable[[Tensor], Tensor]  # numbers of rows, int64 [n] -> [n, in]
+
+
 class WeightSource(Protocol):
     """Give the tensors that a decoder is built from; see ``Checkpoint`` for the usual one. shape: always the whole
     tensor's."""
@@ -84,6 +87,9 @@ class WeightSource(Protocol):
 
     def grouped(self, name: str, shape: tuple[int, int]) -> Grouped | None:
         """Return the ``matrix`` of weights that are stored in groups and shall stay so; None: they are not."""
+
+    def rows(self, name: str, shape: tuple[int, int]) -> Rows | None:
+        """Return how rows of a ``matrix`` that stays on disk are read; None: it shall be read whole."""
 
     def ignore(self, name: str) -> None: ...
 
@@ -141,6 +147,9 @@ class Checkpoint:
         return Matrix(data, scale)
 
     def grouped(self, name: str, shape: tuple[int, int]) -> Grouped | None:
+        return None
+
+    def rows(self, name: str, shape: tuple[int, int]) -> Rows | None:
         return None
 
     def optional(self, name: str) -> Tensor | None:
@@ -208,6 +217,9 @@ class ShardedWeights:
         return self._whole.matrix(name, (rows, columns), part)
 
     def grouped(self, name: str, shape: tuple[int, int]) -> Grouped | None:
+        return None
+
+    def rows(self, name: str, shape: tuple[int, int]) -> Rows | None:
         return None
 
     def ignore(self, name: str) -> None:

@@ -237,7 +237,8 @@ class _Judge:
         if not (unpacks or keeps_groups(self._device, self._dtype)):
             return whole
         most, rest, head = (joined_bytes([FORMS[one]], not whole.in_panels) for one in _GGUF_KINDS[kind])
-        return replace(whole, few_bits=most + _GGUF_REST * (rest - most), few_bits_head=head, unpacks=unpacks)
+        return replace(whole, few_bits=most + _GGUF_REST * (rest - most), few_bits_head=head, unpacks=unpacks,
+                       rows_on_disk=self._device.type == "cpu")
 
     def _in_form(self, entry: Entry, kind: str, weights: Weights, draft: Weights | None) -> _Form:
         try:
