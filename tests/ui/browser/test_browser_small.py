@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from time import monotonic
+
 import pytest
 from little_books import write_book, write_chapters
 from page_steps import answered, ask, more, upload
+
+from triforce_core import CuratedModel
 
 pytestmark = pytest.mark.browser
 SENTENCES = ("The keeper counted the ships before the storm. Nobody else was awake at that hour of the night. "
@@ -100,3 +104,19 @@ def test_the_keys_are_read_from_the_top(served, tab, scripted) -> None:
         tab.keyboard.press("End")
         tab.keyboard.press("Escape")
         tab.wait_for_selector("#key-table", state="hidden")
+
+
+def test_a_long_path_stays_inside_its_models_card(served, tab) -> None:
+    models = served.services.models
+    models.listed = (CuratedModel("Some 4B", "some/four", "Apache-2.0", False, "", 4_000_000_000, 4096, "",
+                                  (("bf16", 8_000_000_000),), folder=f"/home/{'x' * 90}", disk_free=10**11),)
+    models._looked = monotonic()
+    models.want("some/four")
+    tab.set_viewport_size({"width": 360, "height": 740})
+    tab.click(".tf-panes [data-pane=center]")
+    tab.get_by_role("tab", name="Models").click()
+    tab.wait_for_selector(".tf-listed .tf-card", state="attached")
+    right = "[...document.querySelectorAll('.tf-listed .tf-model')].map(e => e.getBoundingClientRect().right)"
+    found, models.listed = tab.evaluate(right), ()
+    models.want(None)
+    assert found and max(found) <= 360
