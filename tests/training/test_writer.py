@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from random import Random
 
 import gguf
 import numpy as np
@@ -17,6 +18,7 @@ from torch import Tensor
 from training import writer_model
 from training.asked import Asked, Question
 from training.writer_model import MATRICES, Shape, Writer, rounded, to_hugging_face
+from training.writer_prefer import preference, step_of
 from training.writer_rows import NOT_SAID, START, STOP, Kind, RowMaker
 
 SENTENCES = ["The bridge opened in 1912.", "It is long.", "A toll was asked until 1950.", "Rain fell.", "It was sunny."]
@@ -105,3 +107,23 @@ def test_packed_rows_are_read_as_transformers_reads_each(monkeypatch: pytest.Mon
     with torch.no_grad():
         wanted = torch.cat([other.model(part[None]).last_hidden_state[0] for part in ids.split([5, 7])])
     assert torch.allclose(found, wanted, atol=1e-4)
+
+
+def test_a_preference_grows_with_the_reference_and_shrinks_with_the_own_answer() -> None:
+    lengths, before = torch.tensor([4, 4]), torch.tensor([-9.0, -8.0])
+    same, told = preference(before, before, lengths)
+    better, apart = preference(torch.tensor([-7.0, -9.0]), before, lengths)
+    worse, mixed = preference(torch.tensor([-9.0, -5.0]), before, lengths)
+    assert better < same < worse and (told, apart, mixed) == (0, 1, 0)
+
+
+def test_pairs_are_packed_with_their_answers_counted_apart() -> None:
+    pairs = [([1, 2, 3], [4, 5], [6]), ([7], [8], [9, 8, 7])]
+    ids, positions, ends, answer, count = step_of(pairs, Random(1), 64, torch.device("cpu"))
+    rows = [ids[low:high].tolist() for low, high in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)]
+    wanted = [[read + one, read + other] for read, one, other in pairs]
+    assert all(rows[at : at + 2] in wanted for at in range(0, int(count), 2)) and int(count) > 4
+    for number in range(int(count)):
+        told = ids[answer == number].tolist()
+        assert rows[number][-len(told) :] == told and told in [one for pair in pairs for one in pair[1:]]
+    assert positions[ends[1]] == 0 and len(ids) == 64
