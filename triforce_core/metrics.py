@@ -168,6 +168,9 @@ def answer_stats(
     )
 
 
+LEAST_VARIETY = 0.5  # below it a text loops, and how fast it was written is no result
+
+
 def variety(token_ids: Sequence[int]) -> float:
     """Return distinct runs of four tokens over all of them: a text that goes in circles is easy to draft."""
     runs = list(zip(token_ids, token_ids[1:], token_ids[2:], token_ids[3:], strict=False))

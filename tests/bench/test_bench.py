@@ -37,6 +37,15 @@ def test_a_difference_is_reported_not_hidden() -> None:
     assert "part after" not in table(measure(Steady(), [None]))
 
 
+def test_a_text_that_loops_is_said_to_beside_its_speed() -> None:
+    found = measure(Steady(), [None, "a"], sweeps=("gamma2=4,8",))
+    assert "loops" not in table(found)
+    some, loops = found["rows"][0], {"variety": 0.08}
+    documents = [{**found["documents"][0], **loops}, *found["documents"][1:]]
+    shown = table({**found, **loops, "rows": [{**some, **loops}, *found["rows"][1:]], "documents": documents})
+    assert shown.count("8% (loops)") == 2 and "no result" in shown  # a document, a row
+
+
 def test_answers_too_short_to_time_are_counted() -> None:
     found = measure(Steady(), ["a", "b"], tokens=5)
     assert found["answers_too_short"] == 2 and found["speedup"] == 0.0

@@ -14,7 +14,7 @@ from math import exp, log
 from typing import Any
 
 from ..events import ModelInfo
-from ..metrics import acceptance_rate, merge_acceptance
+from ..metrics import LEAST_VARIETY, acceptance_rate, merge_acceptance
 from .measure import SHORTEST, Answer, DocumentResult, median_of, tokens_per_full_pass
 from .roofline import Bandwidth, Traffic
 from .rows import AS_BEFORE, PLANNED, Row
@@ -129,6 +129,7 @@ def _document(result: DocumentResult) -> dict[str, Any]:
         "autoregressive_tokens_per_second": plain, "triforce_tokens_per_second": fast, "speedup": gain,
         "speedups": [result.rates(row)[2] for row in range(len(result.pairs))],
         "tokens_per_full_pass": tokens_per_full_pass([answer for pair in pairs for answer in pair.fast]),
+        "variety": median_of([pair.variety for pair in pairs]),
         "answers": [{
             "question": pair.question, "tokens": len(pair.fast[0].token_ids),
             "autoregressive_tokens_per_second": pair.plain_rate, "triforce_tokens_per_second": pair.fast_rate,
@@ -191,7 +192,8 @@ def table(found: Mapping[str, Any]) -> str:
         lines += [*_rows(found), ""]
     for tier, count in found["acceptance"].items():
         lines.append(f"accepted from {tier}: {count['accepted']:,} of {count['tested']:,} ({count['rate']:.0%})")
-    lines.append(f"variety of the text: {found['variety']:.0%} of its runs of four tokens are distinct")
+    no_result = "; it loops, so its speed is no result" if found["variety"] < LEAST_VARIETY else ""
+    lines.append(f"variety of the text: {found['variety']:.0%} of its runs of four tokens are distinct{no_result}")
     for key, name in _ENGINES.items():
         stages = ", ".join(f"{stage} {spent:.1f}" for stage, spent in found[f"{key}_milliseconds_per_pass"].items())
         lines.append(f"milliseconds per full pass, {name}: {stages}")
@@ -206,7 +208,7 @@ def table(found: Mapping[str, Any]) -> str:
 def _documents(found: Mapping[str, Any]) -> list[str]:
     wide = max([8, *(len(_short(row["title"])) for row in found["documents"])])
     lines = [f"{'document':{wide}}  {'tokens':>7}  {'read t/s':>8}  {'plain t/s':>9}  {'TriForce t/s':>12}  "
-             f"{'speed-up':>8}  {'per pass':>8}  same text"]
+             f"{'speed-up':>8}  {'per pass':>8}  {'variety':13}  same text"]
     rows = [*found["documents"], *([{**found, "title": "median"}] if len(found["documents"]) > 1 else [])]
     for row in rows:
         answers = row.get("answers")
@@ -214,8 +216,13 @@ def _documents(found: Mapping[str, Any]) -> list[str]:
         lines.append(f"{_short(row['title']):{wide}}  {row['context_tokens']:7,}  "
                      f"{row['prefill_tokens_per_second']:8,.0f}  {row['autoregressive_tokens_per_second']:9.2f}  "
                      f"{row['triforce_tokens_per_second']:12.2f}  {row['speedup']:7.2f}x  "
-                     f"{row['tokens_per_full_pass']:8.2f}  {same}")
+                     f"{row['tokens_per_full_pass']:8.2f}  {_varied(row['variety'])}  {same}")
     return lines
+
+
+def _varied(share: float) -> str:
+    """Return a text's variety; one that loops is fast for that alone, and is called so."""
+    return f"{share:4.0%}{' (loops)' if share < LEAST_VARIETY else '':9}"
 
 
 def _differences(found: Mapping[str, Any]) -> list[str]:
@@ -233,7 +240,7 @@ def _rows(found: Mapping[str, Any]) -> list[str]:
     """Return a line for each row. Same text "-": chance decides, so two texts may differ and both be right."""
     wide = max(4, *(len(row["row"]) for row in found["rows"]))
     lines = [f"{'row':{wide}}  {'plain t/s':>9}  {'t/s':>8}  {'speed-up (least-most)':>22}  {'per pass':>8}  "
-             "same text  accepted from"]
+             f"{'variety':13}  same text  accepted from"]
     for row in found["rows"]:
         spread = "-".join(f"{value:.2f}" for value in row["speedup_spread"] or ())
         same = {True: "yes", False: "NO", None: "-"}[row["identical_text"]]
@@ -243,7 +250,8 @@ def _rows(found: Mapping[str, Any]) -> list[str]:
         drafts = ", ".join(f"{length} ({lengths[length] / sum(lengths.values()):.0%})" for length in most)
         lines.append(f"{row['row']:{wide}}  {row['autoregressive_tokens_per_second']:9.2f}  "
                      f"{row['tokens_per_second']:8.2f}  {row['speedup']:8.2f}x ({spread:11})  "
-                     f"{row['tokens_per_full_pass']:8.2f}  {same:9}  {tiers}{'  <- drafts of ' * bool(most)}{drafts}")
+                     f"{row['tokens_per_full_pass']:8.2f}  {_varied(row['variety'])}  {same:9}  {tiers}"
+                     f"{'  <- drafts of ' * bool(most)}{drafts}")
     return lines + [f"{row['row']}: {row['why']}" for row in found["rows"] if row["variant"] == PLANNED]
 
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import gradio as gr
 
+from triforce_core import metrics
+
 from ..app.accumulator import figures_of
 from ..app.runs import LANES, THIRD, Run
 from ..app.services import Services
@@ -119,7 +121,6 @@ def _text(x: float, y: float, words: str, size: int, *, weight: int = 400, colou
             f"{esc(''.join(filter(str.isprintable, words)))}{shows}</text>")
 
 EVEN = 0.03  # a difference smaller than this is no difference
-LEAST_VARIETY = 0.5  # share of distinct runs of four tokens below which a text loops
 MOST_FORCED = 0.5  # share of tokens that no model had to find, above which nothing was raced
 FRESH = 20.0  # seconds during which a finished race starts its replay by itself
 
@@ -185,7 +186,7 @@ def disqualified(outcome: Mapping[str, Any]) -> str:
     known = {"factor": outcome["speedup"], "variety": min(lane.get("variety", 1.0) for lane in outcome["lanes"][:2])}
     if max(lane.get("forced", 0.0) for lane in outcome["lanes"][:2]) > MOST_FORCED:
         return FORCED.format(**known)
-    return LOOPS.format(**known) if known["variety"] < LEAST_VARIETY else ""
+    return LOOPS.format(**known) if known["variety"] < metrics.LEAST_VARIETY else ""
 
 
 def costs(outcome: dict[str, Any]) -> str:
