@@ -81,7 +81,10 @@ class Queue(EngineHolder):
             self._waiting = [job for job in self._waiting if job.kind != "engine" or job.config is None]
             if config != self.config:
                 self._add(Job("engine", config=config))
-                if self.current and self.current.kind == "prefill":  # it goes on with the other engine
+                for job in self._waiting:  # readings are for the other engine, also the one that is under way
+                    if job.kind == "prefill":
+                        job.number, job.progress = next(self._numbers), None
+                if self.current and self.current.kind == "prefill":
                     self._pause(self.current)
             self._changed()
 
@@ -469,6 +472,8 @@ class Queue(EngineHolder):
         run, request, selection = job.run, job.request, job.selection
         if job.kind == "engine":
             self._load_anew(job.config)
+            for waiting in self._waiting if job.config else ():
+                waiting.progress = None  # another engine's
             return True
         if run is not None:
             run.state, run.taken_at = "preparing", run.taken_at or time.time()

@@ -108,14 +108,19 @@ def test_a_press_while_an_answer_is_written_waits_and_says_so(both: Services, se
     assert models_view.WAITS not in shown.draw(view) and not both.queue.jobs()
 
 
+@pytest.mark.parametrize("stage", ["waiting", "read"])
 def test_a_reading_makes_way_and_goes_on_with_the_other_engine(both: Services, server: Scripted, script: EngineScript,
-                                                               tmp_path: Path) -> None:
-    view, script.prefill_tokens_per_second = TabView(), 60.0
+                                                               tmp_path: Path, stage: str) -> None:
+    view, script.prefill_tokens_per_second = TabView(), 20.0
+    if stage == "waiting":
+        script.load_seconds = 1.0
+        both.queue.reconfigure(EngineConfig(mode="cpu"))
+        wait_for(lambda: both.queue.state == "starting")
     both.add(view, [(write_book(tmp_path, "book.txt", 12), "book.txt")])
-    wait_for(lambda: view.document in both.queue.prefills and both.queue.prefills[view.document].stage == "read")
+    wait_for(lambda: view.document in both.queue.prefills and both.queue.prefills[view.document].stage == stage)
     looked(both)
     both.use_server(server.url, QWEN)
-    wait_for(lambda: both.sends_to == server.url and both.queue.open_key is not None)
+    wait_for(lambda: both.sends_to == server.url and both.queue.open_key is not None, 6.0)
     assert sum(what.endswith("chat/completions") for what, _ in server.seen) == 1
     wait_for(lambda: both.library.get(view.document).read_with == f"{NAME} (127.0.0.1:{server.port})")
     wait_for(lambda: both.phase(both.library.get(view.document)) == "ready")
