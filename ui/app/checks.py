@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from triforce_core import Document, SentenceSupport, metrics
+from triforce_core import Document, SentenceSupport, TriForceError, metrics
 
 from .jobs import Selection
 from .runs import Run
@@ -43,6 +43,8 @@ class SentenceChecks:
                 if (text := run.accumulator.text) != seen or whole:
                     seen = text
                     self._judge(run, selection, text, whole)
+        except TriForceError as error:  # the app is closing, above all
+            log.info("an answer's sentences could not be judged: %s", error)
         except Exception:  # an answer is never lost for it
             log.exception("an answer's sentences could not be judged")
         run.judges = False

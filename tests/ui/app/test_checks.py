@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 
+import pytest
 from little_books import wait_for
 
 from tests.scripted_evidence import ScriptedEvidence
-from triforce_core import Document, Page, TextDelta
+from triforce_core import Document, Page, SentenceSupport, TextDelta
+from triforce_core.errors import EvidenceDiedError
 from ui.app.checks import SentenceChecks
 from ui.app.jobs import Selection
 from ui.app.runs import Run
@@ -59,3 +62,18 @@ def test_an_answer_ends_also_where_nothing_can_be_judged() -> None:
     run.written.set()
     wait_for(lambda: not run.judges)
     assert run.support == []
+
+
+def test_an_app_that_closes_meanwhile_says_nothing_of_it(caplog: pytest.LogCaptureFixture) -> None:
+    run, evidence = Run("key", "What?"), ScriptedEvidence()
+
+    def check(*args: object, **settings: object) -> Iterator[SentenceSupport]:
+        raise EvidenceDiedError("The document could not be searched: the app is closing")
+        yield
+
+    evidence.check = check  # type: ignore[method-assign, assignment]
+    run.accumulator.add(TextDelta(KEPT))
+    run.written.set()
+    SentenceChecks(evidence, lambda run: None).begin(run, selection())
+    wait_for(lambda: not run.judges)
+    assert run.support == [] and not [one for one in caplog.records if one.levelname in ("WARNING", "ERROR")]
