@@ -300,3 +300,25 @@ def test_a_tree_that_was_prepared_is_captured_once() -> None:
         on.logits([*range(30), 5], range(len(parents)), parents)
         on.keep(30)
     assert (again.captured, again.repeats) == (1, 2)
+
+
+class OnDevice(Tensor):
+    """Numbers that the host would have to wait for."""
+
+    def __int__(self) -> int:
+        raise AssertionError("the host waited for the device")
+
+    __float__ = __index__ = item = tolist = __int__  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("n", [1, 300])
+def test_a_usual_pass_waits_for_no_device(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its table of positions grows by what the host knows."""
+    own = model()
+    own.graphs = None
+    c = own.config
+    cache = FullCache(c.num_layers, c.num_kv_heads, c.head_dim, max_tokens=512, dtype=own.dtype)
+    expected = own.forward(torch.arange(n) % VOCAB, cache, logits_rows=1)
+    cache.keep([])
+    monkeypatch.setattr("triforce_core.model.llama.sent", lambda values, device: values.as_subclass(OnDevice))
+    assert torch.equal(own.forward(torch.arange(n) % VOCAB, cache, logits_rows=1).as_subclass(Tensor), expected)

@@ -140,7 +140,8 @@ class Llama:
                 logits = self.graphs.forward_tree(token_ids, positions, cache, staged_mask, logits_rows, observer)
             if logits is not None:
                 return logits
-        cos, sin = self.rope.rows(sent(positions, self.device))
+        self.rope.reserve(int(positions.max()))  # of those on the host, which waits for no device
+        cos, sin = self.rope.take(sent(positions, self.device))
         if self._native is not None:
             logits = self._native.run(self._embed(token_ids), cos, sin, cache, staged_mask, logits_rows, observer)
             if logits is not None:

@@ -190,11 +190,6 @@ class RotaryTable:
         self._hot = ropes[0] if ropes[0].temperature else None
         self._cos = self._sin = torch.empty(len(ropes) + (self._hot is not None), 0, 1, head_dim, device=device)
 
-    def rows(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """positions int64 [n] -> cos, sin fp32 [ropes, n, 1, head_dim], each as ``kernels.rotate`` wants them."""
-        self.reserve(int(positions.max()))
-        return self.take(positions)
-
     def reserve(self, highest: int) -> int:
         """Have rows up to this position; returns where the table lies (it moves when it grows)."""
         if highest >= self._cos.shape[1]:
@@ -202,7 +197,8 @@ class RotaryTable:
         return self._cos.data_ptr()
 
     def take(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """``rows`` of positions that are reserved: nothing on the host waits for the device."""
+        """positions int64 [n], which are reserved -> cos, sin fp32 [ropes, n, 1, head_dim], each as ``kernels.rotate``
+        wants them. Nothing on the host waits for the device."""
         return self._cos.index_select(1, positions), self._sin.index_select(1, positions)
 
     def _extend(self, count: int) -> None:
