@@ -52,6 +52,12 @@ class Place:
         dist.broadcast(shared, 0)
         return float(shared)
 
+    def leave(self) -> None:
+        """Waits for the other processes, and parts from them."""
+        if self.world > 1:
+            dist.barrier()
+            dist.destroy_process_group()
+
     def autocast(self) -> torch.autocast:
         """Bfloat16 arithmetic."""
         return torch.autocast(self.device.type, torch.bfloat16)

@@ -136,6 +136,11 @@ def stretch(text: str, records: Sequence[dict]) -> str:
     return "\n\n".join(kept)
 
 
+def long_lines(texts: Iterable[str]) -> set[str]:
+    """Lines of more than 150 characters: two texts that have one in common share a paragraph."""
+    return {line.strip() for text in texts for line in text.split("\n") if len(line) > 150}
+
+
 def article_of(record: dict) -> str:
     """The article, story or chapter of a paragraph. Search questions have none: forty heaps of paragraphs."""
     if record["source"] in ("squad-v1.1", "squadshifts-new-wiki"):
@@ -149,8 +154,7 @@ def article_documents(corpus: Path, without: Collection[str], limit: int | None)
     """The articles of `qa-train`, the paragraphs of each in one document, with every question that has its evidence.
 
     Paragraphs that hold a long line of a document left out are left out too: textbooks are in both sets."""
-    shared = {line.strip() for text in texts_of(corpus, without).values() for line in text.split("\n")
-              if len(line) > 150}
+    shared = long_lines(texts_of(corpus, without).values())
     paragraphs: dict[str, dict[str, list[dict]]] = defaultdict(lambda: defaultdict(list))
     for record in each_record(corpus / "qa-train.jsonl.zst"):
         start = record["answer_start"] if record["type"] == "extractive" else record.get("evidence_start")

@@ -17,7 +17,6 @@ from random import Random
 
 import numpy as np
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -194,7 +193,7 @@ def train(options: argparse.Namespace) -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     kinds, rank = STAGES[options.stage], int(os.environ.get("RANK", 0))
     if options.words:
-        kinds = tuple(replace(kind, asks=mixed(kind.asks, options.words)) for kind in kinds)
+        kinds = tuple(replace(kind, asks=with_words(kind.asks, options.words)) for kind in kinds)
     maker = RowMaker(options.data, str(options.tokenizer), options.seed)
     held = RowMaker(options.data, str(options.tokenizer), 7, held=True)
     own = list(dict.fromkeys(kinds))
@@ -246,12 +245,10 @@ def train(options: argparse.Namespace) -> None:
         save(options.out, model.shape, model.weights(), embedding=model.learns)
         model.working(options.four_bits, train=False)
         log(f"{count} steps, {tokens / 1e6:.0f} M tokens;", check(model, options.data, held, target, part))
-    if place.world > 1:
-        dist.barrier()
-        dist.destroy_process_group()
+    place.leave()
 
 
-def mixed(asks: tuple[tuple[str, float], ...], words: float) -> tuple[tuple[str, float], ...]:
+def with_words(asks: tuple[tuple[str, float], ...], words: float) -> tuple[tuple[str, float], ...]:
     """The same kinds of rows with another share of answers in own words, where there are some."""
     others = sum(share for name, share in asks if name != "words")
     if not any(name == "words" for name, _ in asks):

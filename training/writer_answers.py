@@ -14,7 +14,7 @@ from random import Random
 import numpy as np
 import torch
 
-from training.writer_model import from_gguf, load, rounded, to_hugging_face
+from training.writer_model import answering
 from training.writer_rows import NOT_SAID, START, STOP, Kind, RowMaker
 
 AT_ONCE, NEW_TOKENS = 48, 120
@@ -62,12 +62,8 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=150)
     parser.add_argument("--four-bits", action="store_true")
     options = parser.parse_args()
-    shape, weights = load(options.source, from_gguf(options.base)[1]["embedding"])
-    if options.four_bits:
-        weights = {name: rounded(tensor) if tensor.ndim == 2 and name != "embedding" else tensor
-                   for name, tensor in weights.items()}
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    model = to_hugging_face(shape, weights).to(device).eval()
+    model = answering(options.source, options.base, device, options.four_bits)
     held, told = RowMaker(options.data, str(options.tokenizer), 5, held=True), []
     held.as_found = True
     for asks, document, shown in (("words", 0.0, 1), ("words", 0.0, 3), ("words", 1.0, 3), ("brief", 0.0, 1),

@@ -23,7 +23,7 @@ from training.asked import Asked, Question
 from training.encoder_data import FILES, Source, articles, sources, texts_of, word_pieces
 from training.mpnet import load
 from training.passages import BM25, Words, text_of
-from training.question_sets import article_of, held_out, left_out, read_lines
+from training.question_sets import article_of, held_out, left_out, long_lines, read_lines
 from training.text import each_record
 from triforce_core.evidence.passages import path_text, units_of
 from triforce_core.prompt.builder import ascii_typography
@@ -91,8 +91,7 @@ def short_answers(shared: Path, without: Collection[str], limit: int | None) -> 
     """Articles and stories of qa-train with questions that a few words answer: their paragraphs, and for each question
     its paragraph and the words. Every tenth is held out; paragraphs that share a long line with documents left out are
     left out too."""
-    lines = {line.strip() for _, text in texts_of(shared, without).values() for line in text.split("\n")
-             if len(line) > 150}
+    lines = long_lines(text for _, text in texts_of(shared, without).values())
     found: dict[str, dict[str, Any]] = {}
     for record in each_record(shared / "corpus/qa-train.jsonl.zst"):
         answer, context = (ascii_typography(record[key]).strip() for key in ("answer", "context"))

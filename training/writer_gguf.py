@@ -8,16 +8,16 @@ split in two files.
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 import gguf
-import numpy as np
 import torch
-from gguf.quants import quantize
 
-from training.writer_model import GGUF_NAMES, from_gguf, load
+from training.gguf_export import add_weights, finish, writer
+from training.writer_model import Shape, config_of, from_gguf, load, published
 
-POSITIONS, FILE_BYTES = 262_144, 62_000_000
+FILE_BYTES = 62_000_000
 OWN = ("general.name", "general.type", "general.architecture", "general.finetune", "general.basename",
        "general.size_label", "general.file_type", "general.quantization_version")
 
@@ -34,45 +34,17 @@ def copy_fields(base: gguf.GGUFReader, out: gguf.GGUFWriter) -> None:
 def write(source: Path, base: Path, path: Path, name: str) -> None:
     """One model."""
     shape, weights = load(source, from_gguf(base)[1]["embedding"])
-    reader, draft = gguf.GGUFReader(base), shape.hidden != 576
-    kind = gguf.GGMLQuantizationType.Q8_0 if draft else gguf.GGMLQuantizationType.Q4_0
-    out = gguf.GGUFWriter(path, "llama", split_max_size=0 if draft else FILE_BYTES)
-    copy_fields(reader, out)
+    draft, raw = shape != replace(Shape(), theta=shape.theta), config_of(shape)
+    out = writer(path, raw, split_max_size=0 if draft else FILE_BYTES)
+    copy_fields(gguf.GGUFReader(base), out)
     out.add_name(name)
     out.add_quantization_version(2)
     out.add_file_type(gguf.LlamaFileType.MOSTLY_Q8_0 if draft else gguf.LlamaFileType.MOSTLY_Q4_0)
-    out.add_context_length(POSITIONS)
-    out.add_embedding_length(shape.hidden)
-    out.add_block_count(shape.layers)
-    out.add_feed_forward_length(shape.intermediate)
-    out.add_head_count(shape.heads)
-    out.add_head_count_kv(shape.kv_heads)
-    out.add_layer_norm_rms_eps(shape.epsilon)
-    out.add_vocab_size(shape.vocabulary)
-    for add in (out.add_key_length, out.add_value_length, out.add_rope_dimension_count):
-        add(shape.head)
-    out.add_rope_freq_base(shape.theta)
-    for number in range(shape.layers):
-        for own, there in GGUF_NAMES.items():
-            values = weights[f"{number}.{own}"].numpy().astype(np.float32)
-            if own in ("q", "k"):  # llama.cpp turns neighbours together, not halves
-                values = values.reshape(-1, 2, shape.head // 2, shape.hidden).swapaxes(1, 2).reshape(values.shape)
-            add_tensor(out, f"blk.{number}.{there}.weight", values, kind)
-    add_tensor(out, "output_norm.weight", weights["norm"].numpy().astype(np.float32), kind)
-    add_tensor(out, "token_embd.weight", weights["embedding"].float().numpy(),
-               kind if draft else gguf.GGMLQuantizationType.Q5_0)
-    out.write_header_to_file()
-    out.write_kv_data_to_file()
-    out.write_tensors_to_file()
-    out.close()
-
-
-def add_tensor(out: gguf.GGUFWriter, name: str, values: np.ndarray, kind: gguf.GGMLQuantizationType) -> None:
-    """Norms stay fp32."""
-    if values.ndim == 1:
-        out.add_tensor(name, values)
-    else:
-        out.add_tensor(name, quantize(np.ascontiguousarray(values), kind), raw_dtype=kind)
+    embedding = "model.embed_tokens.weight"
+    state = published(shape, weights)
+    add_weights(out, raw, [one for one in state.items() if one[0] != embedding], "Q8_0" if draft else "Q4_0")
+    add_weights(out, raw, [(embedding, state[embedding])], "Q8_0" if draft else "Q5_0")
+    finish(out)
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention.varlen import varlen_attn
 
-GROUP = 32  # weights of a Q4_0 block
+GROUP, POSITIONS = 32, 262_144  # weights of a Q4_0 block; tokens that it is made for
 MATRICES = ("q", "k", "v", "o", "gate", "up", "down")
 NAMES = dict(zip(MATRICES, ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
                             "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"), strict=True))
@@ -147,8 +148,8 @@ def small(embedding: Tensor, shape: Shape) -> dict[str, Tensor]:
     widest = vectors[:, values.argsort(descending=True)[: shape.hidden]].float()
     table = embedding @ widest
     found = {"embedding": table / table.std() / shape.hidden**0.5, "norm": torch.ones(shape.hidden)}
-    sizes = {"q": (64 * shape.heads, shape.hidden), "k": (64 * shape.kv_heads, shape.hidden),
-             "v": (64 * shape.kv_heads, shape.hidden), "o": (shape.hidden, 64 * shape.heads),
+    sizes = {"q": (shape.head * shape.heads, shape.hidden), "k": (shape.head * shape.kv_heads, shape.hidden),
+             "v": (shape.head * shape.kv_heads, shape.hidden), "o": (shape.hidden, shape.head * shape.heads),
              "gate": (shape.intermediate, shape.hidden), "up": (shape.intermediate, shape.hidden),
              "down": (shape.hidden, shape.intermediate)}
     for number in range(shape.layers):
@@ -164,34 +165,50 @@ def save(path: Path, shape: Shape, weights: dict[str, Tensor], embedding: bool =
     torch.save({"shape": asdict(shape), "weights": kept}, path)
 
 
-def load(path: Path, embedding: Tensor | None) -> tuple[Shape, dict[str, Tensor]]:
+def load(path: Path, embedding: Tensor) -> tuple[Shape, dict[str, Tensor]]:
     """What `save` wrote, in fp32. embedding: the base's, where the file has none."""
     made = torch.load(path, map_location="cpu", weights_only=True)
-    weights = {name: tensor.float() for name, tensor in made["weights"].items()}
-    if "embedding" not in weights:
-        weights["embedding"] = embedding
+    weights = {"embedding": embedding, **{name: tensor.float() for name, tensor in made["weights"].items()}}
     return Shape(**made["shape"]), weights
+
+
+def published(shape: Shape, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The weights by Hugging Face's names; the head is the embedding."""
+    state = {"model.embed_tokens.weight": weights["embedding"], "model.norm.weight": weights["norm"]}
+    for number in range(shape.layers):
+        for name, there in NAMES.items():
+            state[f"model.layers.{number}.{there}.weight"] = weights[f"{number}.{name}"]
+        state[f"model.layers.{number}.input_layernorm.weight"] = weights[f"{number}.norm1"]
+        state[f"model.layers.{number}.post_attention_layernorm.weight"] = weights[f"{number}.norm2"]
+    return state
+
+
+def config_of(shape: Shape) -> dict[str, Any]:
+    """What a config.json says of it."""
+    return {"architectures": ["LlamaForCausalLM"], "vocab_size": shape.vocabulary, "hidden_size": shape.hidden,
+            "intermediate_size": shape.intermediate, "num_hidden_layers": shape.layers,
+            "num_attention_heads": shape.heads, "num_key_value_heads": shape.kv_heads, "head_dim": shape.head,
+            "max_position_embeddings": POSITIONS, "rms_norm_eps": shape.epsilon, "tie_word_embeddings": True,
+            "bos_token_id": 1, "eos_token_id": 2,
+            "rope_parameters": {"rope_type": "default", "rope_theta": shape.theta}}
 
 
 def to_hugging_face(shape: Shape, weights: dict[str, Tensor]) -> nn.Module:
     """The same model as transformers has it, bf16, for answers written in batches."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    config = LlamaConfig(
-        head_dim=shape.head,
-        vocab_size=shape.vocabulary, hidden_size=shape.hidden, intermediate_size=shape.intermediate,
-        num_hidden_layers=shape.layers, num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads,
-        max_position_embeddings=262_144, rms_norm_eps=shape.epsilon, tie_word_embeddings=True, bos_token_id=1,
-        eos_token_id=2, rope_parameters={"rope_type": "default", "rope_theta": shape.theta})
-    model = LlamaForCausalLM(config)
-    state = {"model.embed_tokens.weight": weights["embedding"], "model.norm.weight": weights["norm"],
-             "lm_head.weight": weights["embedding"]}
-    for number in range(shape.layers):
-        for name, there in NAMES.items():
-            state[f"model.layers.{number}.{there}.weight"] = weights[f"{number}.{name}"]
-        state[f"model.layers.{number}.input_layernorm.weight"] = weights[f"{number}.norm1"]
-        state[f"model.layers.{number}.post_attention_layernorm.weight"] = weights[f"{number}.norm2"]
+    model, state = LlamaForCausalLM(LlamaConfig(**config_of(shape))), published(shape, weights)
+    state["lm_head.weight"] = weights["embedding"]
     model.load_state_dict({name: tensor.float() for name, tensor in state.items()})
     for parameter in model.parameters():  # not what it turns positions with
         parameter.data = parameter.data.to(torch.bfloat16)
     return model
+
+
+def answering(source: Path, base: Path, device: str, four_bits: bool = True) -> nn.Module:
+    """What `save` wrote, ready to answer, rounded or not. base: SmolLM2's GGUF file."""
+    shape, weights = load(source, from_gguf(base)[1]["embedding"])
+    if four_bits:
+        weights = {name: rounded(tensor) if tensor.ndim == 2 and name != "embedding" else tensor
+                   for name, tensor in weights.items()}
+    return to_hugging_face(shape, weights).to(device).eval()

@@ -17,7 +17,6 @@ from random import Random
 
 import numpy as np
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -26,7 +25,7 @@ from training.place import Place
 from training.schedule import rate_factor
 from training.writer import SMALL, log
 from training.writer_answers import answers
-from training.writer_model import Writer, block, from_gguf, load, rounded, save, to_hugging_face
+from training.writer_model import Writer, answering, block, from_gguf, load, save
 from training.writer_rows import START, STOP, Kind, RowMaker
 
 BETA, PLAIN, ALIKE, LONGEST = 0.1, 0.3, 0.75, 1400  # of the loss; F1 of words above which an answer is no other; tokens
@@ -44,10 +43,7 @@ def f1(one: str, other: str) -> float:
 def make_pairs(options: argparse.Namespace) -> None:
     """Own answers beside the references, of this process's share."""
     place = Place.find()
-    shape, weights = load(options.source, from_gguf(options.base)[1]["embedding"])
-    weights = {name: rounded(tensor) if tensor.ndim == 2 and name != "embedding" else tensor
-               for name, tensor in weights.items()}
-    model = to_hugging_face(shape, weights).to(place.device).eval()
+    model = answering(options.source, options.base, place.device.type)
     maker, found = RowMaker(options.data, str(options.tokenizer), 100 + place.rank), list[Pair]()
     begun, kind = time.time(), Kind(LONGEST, LONGEST, (("words", 1.0),))
     while time.time() - begun < options.seconds:
@@ -62,9 +58,7 @@ def make_pairs(options: argparse.Namespace) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / f"pairs-{place.rank}.pkl").write_bytes(pickle.dumps(found))
     log(f"{len(found)} pairs of process {place.rank}")
-    if place.world > 1:
-        dist.barrier()
-        dist.destroy_process_group()
+    place.leave()
 
 
 def step_of(pairs: Sequence[Pair], chance: Random, size: int, device: torch.device) -> tuple[Tensor, ...]:
@@ -144,9 +138,7 @@ def train(options: argparse.Namespace) -> None:
             seen = []
     if place.rank == 0:
         save(options.out, shape, model.weights())
-    if place.world > 1:
-        dist.barrier()
-        dist.destroy_process_group()
+    place.leave()
 
 
 def main() -> None:
