@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import date
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -89,12 +91,18 @@ def test_modelled_speed_is_near_what_was_measured() -> None:
     assert modelled_rate(weights, away, 124_928, 4.16e12) < 2, "16 GB a token come through the link"
 
 
+def judged(monkeypatch: pytest.MonkeyPatch, rate: float, *, free: int = 24, products: float = 1e12,
+           here: Collection[str] = (), dtype: Any = "bfloat16") -> list[CuratedModel]:
+    """The list as a CPU with so many GiB free has it. rate: bytes per second; products: additions and products."""
+    monkeypatch.setattr(memory, "read_room", lambda *_: Room(host_free=free * GIB))
+    monkeypatch.setattr(curated, "product_rate", lambda device, dtype: products)
+    return list(curated.suggestions(EngineConfig(mode="cpu", dtype=dtype), here, rate))
+
+
 @pytest.fixture
 def offered(monkeypatch: pytest.MonkeyPatch) -> list[CuratedModel]:
     """Judged for a machine of 24 GiB free whose memory moves 40 GB/s."""
-    monkeypatch.setattr(memory, "read_room", lambda *_: Room(host_free=24 * GIB))
-    monkeypatch.setattr(curated, "product_rate", lambda device, dtype: 1e12)
-    return list(curated.suggestions(EngineConfig(mode="cpu", dtype="float32"), {"Qwen/Qwen3-1.7B"}, 40e9))
+    return judged(monkeypatch, 40e9, here={"Qwen/Qwen3-1.7B"}, dtype="float32")
 
 
 def test_this_machine_is_judged_by_the_plan(offered: list[CuratedModel]) -> None:
@@ -121,9 +129,7 @@ def test_what_is_recommended_comes_first(offered: list[CuratedModel]) -> None:
 @pytest.mark.skipif(compiled().library is None, reason="weights in few bits stay so with the app's own kernels only")
 def test_first_models_are_few_of_different_sizes_and_fast_where_any_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """At 80 GB/s and 24 GiB an 8B is fast enough; where nothing is, the smallest is all there is to choose."""
-    monkeypatch.setattr(memory, "read_room", lambda *_: Room(host_free=24 * GIB))
-    monkeypatch.setattr(curated, "product_rate", lambda device, dtype: 1e12)
-    offered = list(curated.suggestions(EngineConfig(mode="cpu", dtype="bfloat16"), (), 80e9))
+    offered = judged(monkeypatch, 80e9)
     first = [model for model in offered if model.first]
     sizes = sorted((model.parameters for model in first), reverse=True)
     assert 1 < len(first) <= 3 and all(model.gguf for model in first) and min(sizes) >= 1.5e9
@@ -137,21 +143,16 @@ def test_first_models_are_few_of_different_sizes_and_fast_where_any_is(monkeypat
     assert drafts["Qwen3 8B"] == "unsloth/Qwen3-0.6B-GGUF:Q4_K_M" and drafts["Qwen3 1.7B"] == ""
     assert drafts["Llama 3.2 3B Instruct"] == "unsloth/Llama-3.2-1B-Instruct-GGUF:Q4_K_M"
     assert {"SmolLM3 3B", "Gemma 3 4B Instruct", "Llama 3.2 3B Instruct", "Qwen3 8B"} <= with_gguf
-
-
     assert all(model.form is model.gguf for model in offered if model.gguf), "half the bytes, and twice the speed"
     assert {model.name for model in offered if model.recommended} >= {"Qwen3 8B"}
     here = {f"{repo}/any/{repo.split('/')[1]}-Q8_0.gguf" for repo in ("unsloth/Qwen3-1.7B-GGUF", "other/Qwen3-8B-GGUF")}
-    found = curated.suggestions(EngineConfig(mode="cpu", dtype="bfloat16"), here, 80e9)
-    assert [model.name for model in found if model.here] == ["Qwen3 1.7B"]
+    assert [model.name for model in judged(monkeypatch, 80e9, here=here) if model.here] == ["Qwen3 1.7B"]
 
 
 @pytest.mark.skipif(compiled().library is None, reason="weights in few bits stay so with the app's own kernels only")
 def test_an_open_licence_is_preferred_among_first_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """To one about as large with terms of its makers' own, not to one that is half as large."""
-    monkeypatch.setattr(memory, "read_room", lambda *_: Room(host_free=24 * GIB))
-    monkeypatch.setattr(curated, "product_rate", lambda device, dtype: 1e12)
-    offered = {model.name: model for model in curated.suggestions(EngineConfig(mode="cpu", dtype="bfloat16"), (), 80e9)}
+    offered = {model.name: model for model in judged(monkeypatch, 80e9)}
     llama, open_one, small = (offered[name] for name in ("Llama 3.1 8B Instruct", "Qwen3 8B", "SmolLM3 3B"))
     assert llama.gguf is not None and llama.gguf.repo == "bartowski/Meta-Llama-3.1-8B-Instruct-GGUF:Q8_0"
     smaller = replace(open_one, parameters=llama.parameters - 1_000_000_000)
@@ -183,9 +184,7 @@ def test_the_best_that_was_measured_counts(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.skipif(compiled().library is None, reason="rounded weights stay small with the app's own kernels only")
 def test_a_model_too_large_as_it_is_is_offered_rounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """On 10 GiB free whose memory moves 60 GB/s: 1.7B as it is, 4B in int8; 8B in int4, which would read too slowly."""
-    monkeypatch.setattr(memory, "read_room", lambda *_: Room(host_free=10 * GIB))
-    monkeypatch.setattr(curated, "product_rate", lambda device, dtype: 0.5e12)
-    found = {model.name: model for model in curated.suggestions(EngineConfig(mode="cpu", dtype="bfloat16"), (), 60e9)}
+    found = {model.name: model for model in judged(monkeypatch, 60e9, free=10, products=0.5e12)}
     small, middle, large = (found[name] for name in ("Qwen3 1.7B", "Qwen3 8B", "Qwen3 32B"))
     assert small.weights == "same" and small.plan.context > 8192
     assert found["Qwen3 4B Instruct 2507"].weights == "int8" and found["Qwen3 4B Instruct 2507"].recommended

@@ -25,7 +25,7 @@ from ..kernels import LEVELS, Grouped, join_grouped
 from .config import ModelConfig, parse_config
 from .families import BY_GGUF, FAMILIES, FILE_ELSEWHERE
 from .rope import RopeConfig
-from .weights import Form, Matrix, Part, Rows, and_more
+from .weights import Form, Matrix, Part, Rows, WeightSource, and_more
 
 _INSTEAD = "Take a model of one of these families, such as Llama 3, Mistral 7B, Qwen2.5 or Qwen3."
 _SIZES = {
@@ -224,7 +224,7 @@ def stored_name(name: str, norms: str = "before") -> str:
     return f"blk.{layer[1]}.{_NAMES[layer[2]]}.{kind}" if layer else f"{_NAMES[stem]}.{kind}"
 
 
-class GGUFWeights:
+class GGUFWeights(WeightSource):
     """See ``weights.WeightSource``."""
 
     def __init__(self, file: GGUFFile, config: ModelConfig, dtype: torch.dtype, *, keeps_groups: bool = False) -> None:

@@ -31,12 +31,11 @@ from torch import Tensor
 
 from ..device.shard import ALONE, Shard
 from ..errors import ConfigError, UnsupportedModelError
-from ..kernels import Grouped
 from .checkpoint import read_config
 from .config import ModelConfig
 from .llama import Llama
 from .rope import RopeConfig
-from .weights import Checkpoint, Matrix, Part, Rows, dequantize
+from .weights import Checkpoint, Matrix, Part, WeightSource, dequantize
 
 _STD = 0.02  # of added weights: what such models start training with
 
@@ -113,7 +112,7 @@ def grow(folder: Path, shape: Shape, *, device: torch.device | str = "cpu", dtyp
     return Llama(config, weights, device=device, dtype=dtype, shard=shard, rounding=rounding)
 
 
-class GrownWeights:
+class GrownWeights(WeightSource):
     """A ``WeightSource``: the small model's files, answering with the large model's tensors."""
 
     def __init__(self, folder: Path, small: ModelConfig, large: ModelConfig, device: torch.device, dtype: torch.dtype,
@@ -146,12 +145,6 @@ class GrownWeights:
         if original is not None:
             self._place(grown, original)
         return Matrix(grown if part is None else part.of(grown))
-
-    def grouped(self, name: str, shape: tuple[int, int]) -> Grouped | None:
-        return None
-
-    def rows(self, name: str, shape: tuple[int, int]) -> Rows | None:
-        return None
 
     def ignore(self, name: str) -> None:
         self._files.ignore(name)

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ..errors import DamagedWeightsError, UnsupportedModelError
 from ..kernels import GROUP_SIZES, Grouped
-from .weights import Checkpoint, Form, Matrix, Part, Rows
+from .weights import Checkpoint, Form, Matrix, Part, WeightSource
 
 _ALLOWED = ("AWQ (gemm) in 4 bits, GPTQ in 4 and 8, FP8, compressed-tensors (int8, symmetric 4 and 8 bits, FP8), "
             "bitsandbytes (int8, nf4, fp4), or weights that are not quantised")
@@ -98,7 +98,7 @@ def _unsupported(what: str) -> UnsupportedModelError:
                                  remedy="Take one of these forms of the same model, or a GGUF file of it.")
 
 
-class QuantisedCheckpoint:
+class QuantisedCheckpoint(WeightSource):
     """A ``WeightSource`` over a folder of that kind."""
 
     def __init__(self, folder: Checkpoint, scheme: Scheme, dtype: torch.dtype, *, keeps_groups: bool = False) -> None:
@@ -127,9 +127,6 @@ class QuantisedCheckpoint:
         if isinstance(found, Matrix):
             return None if found.scale is None else Grouped(8, found.data, found.scale[:, None])
         return None if found is None else kept(found)
-
-    def rows(self, name: str, shape: tuple[int, int]) -> Rows | None:
-        return None
 
     def _read(self, name: str, shape: tuple[int, int]) -> Read:
         """None: this one is not quantised. Raises DamagedWeightsError."""

@@ -87,9 +87,11 @@ class WeightSource(Protocol):
 
     def grouped(self, name: str, shape: tuple[int, int]) -> Grouped | None:
         """Return the ``matrix`` of weights that are stored in groups and shall stay so; None: they are not."""
+        return None
 
     def rows(self, name: str, shape: tuple[int, int]) -> Rows | None:
         """Return how rows of a ``matrix`` that stays on disk are read; None: it shall be read whole."""
+        return None
 
     def ignore(self, name: str) -> None: ...
 
@@ -109,7 +111,7 @@ def dequantize(data: Tensor, scale: Tensor) -> Tensor:
     return data.float() * scale.float()[:, None]
 
 
-class Checkpoint:
+class Checkpoint(WeightSource):
     """The tensors of one checkpoint folder, each read when asked for. ``finish`` checks that none was left over."""
 
     def __init__(self, folder: Path) -> None:
@@ -145,12 +147,6 @@ class Checkpoint:
         if data.dtype != torch.int8 or scale.dtype != torch.float32:
             raise DamagedWeightsError(f"{self._where[name].name}: {name} is not int8 with a float32 scale")
         return Matrix(data, scale)
-
-    def grouped(self, name: str, shape: tuple[int, int]) -> Grouped | None:
-        return None
-
-    def rows(self, name: str, shape: tuple[int, int]) -> Rows | None:
-        return None
 
     def optional(self, name: str) -> Tensor | None:
         """Return a tensor of any shape and type; None where there is none. Raises DamagedWeightsError."""
@@ -197,7 +193,7 @@ class Checkpoint:
             raise DamagedWeightsError(f"{path.name}: {name} cannot be read: {error}", remedy=_AGAIN) from error
 
 
-class ShardedWeights:
+class ShardedWeights(WeightSource):
     """A ``WeightSource`` that is asked for one rank's shapes and reads that rank's part of each tensor and no more, as
     Megatron-LM splits a decoder (Shoeybi et al. 2019, arXiv 1909.08053, section 3).
 
@@ -215,12 +211,6 @@ class ShardedWeights:
     def matrix(self, name: str, shape: tuple[int, int], part: Part | None = None) -> Matrix:
         (rows, columns), part = self._part(name, shape)
         return self._whole.matrix(name, (rows, columns), part)
-
-    def grouped(self, name: str, shape: tuple[int, int]) -> Grouped | None:
-        return None
-
-    def rows(self, name: str, shape: tuple[int, int]) -> Rows | None:
-        return None
 
     def ignore(self, name: str) -> None:
         self._whole.ignore(name)
