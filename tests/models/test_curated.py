@@ -19,10 +19,11 @@ from triforce_core.config import EngineConfig
 from triforce_core.device.bandwidth import modelled_rate
 from triforce_core.device.memory_plan import Room, Weights, Wish, longest_plan
 from triforce_core.engine import memory
-from triforce_core.events import CuratedModel
+from triforce_core.events import CuratedModel, GGUFDownload
 from triforce_core.kernels import compiled
 from triforce_core.model.families import FAMILIES
 from triforce_core.models import curated, survey
+from triforce_core.models.command import _suggestion
 from triforce_core.models.curated import FILE, Entry, curated_list, find, recommended
 
 DATE, _, ENTRIES = curated_list()
@@ -158,6 +159,15 @@ def test_an_open_licence_is_preferred_among_first_models(monkeypatch: pytest.Mon
     smaller = replace(open_one, parameters=llama.parameters - 1_000_000_000)
     assert curated.first_models([llama, smaller, small]) == [smaller, small]
     assert curated.first_models([llama, small]) == [llama, small]
+
+
+def test_terms_are_named_where_they_must_be_accepted(offered: list[CuratedModel]) -> None:
+    """Of the published weights; who made a GGUF file asks for none."""
+    llama = replace(next(model for model in offered if model.name == "Llama 3.1 8B Instruct"), gguf=None)
+    file = GGUFDownload("some/model:Q8_0", "Q8_0", 8, 4096, 5.0)
+    for gguf, asks in ((None, True), (file, True), (replace(file, preferred=True), False)):
+        words = "\n".join(_suggestion(replace(llama, gguf=gguf)))
+        assert ("Llama 3.1 Community License, terms to accept" in words) == asks
 
 
 def test_a_listed_model_is_fetched_as_a_gguf_file_too() -> None:
